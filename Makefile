@@ -1,0 +1,62 @@
+# Each target prepares what it needs; `make` alone lists them. The same in plain commands is in README.md.
+PYTHON ?= python3
+LAB_ARGS ?=
+ARGS ?=
+
+ifeq ($(OS),Windows_NT)
+VENV_PYTHON := .venv/Scripts/python.exe
+else
+VENV_PYTHON := .venv/bin/python
+# JupyterLab refuses to run as root (a container, mostly) without being told.
+ifeq ($(shell id -u),0)
+LAB_ARGS += --allow-root
+endif
+endif
+
+CASES := $(notdir $(patsubst %/,%,$(dir $(wildcard notebooks/*/*.ipynb))))
+which_case = echo "Which case? Add CASE=name; there is: $(CASES)." && exit 2
+# The cases that have the module $(1): all of them, or only the one that CASE names.
+having = $(filter $(or $(CASE),%),$(patsubst notebooks/%/$(1).py,%,$(wildcard notebooks/*/$(1).py)))
+
+.PHONY: help env lab test run demo bench train bundle lock
+
+help:
+	@echo "make env                 prepare .venv, checkpoints and a browser; the others do it first"
+	@echo "make lab                 open JupyterLab on the catalogue"
+	@echo "make test                every test and every notebook, with the network cut"
+	@echo "make run CASE=name       run one notebook headless; the exit status is its verdict"
+	@echo "make demo CASE=name      open one Gradio demo on this machine"
+	@echo "make bench [CASE=name]   measure, at the released size too, into results/bench"
+	@echo "make train CASE=name     train the tiny checkpoint anew"
+	@echo "make bundle              one archive, from which all this works without a network"
+	@echo "make lock                resolve requirements.txt into requirements.lock anew (needs uv)"
+
+env:
+	@$(PYTHON) -m utils.env
+
+lab: env
+	@$(VENV_PYTHON) -m jupyter lab --ServerApp.ip=127.0.0.1 --LabApp.default_url=/lab/tree/README.md $(LAB_ARGS)
+
+test: env
+	@$(VENV_PYTHON) -m utils.offline $(VENV_PYTHON) -m pytest $(ARGS)
+
+run: env
+	@$(if $(CASE),$(VENV_PYTHON) -m utils.run $(CASE) $(ARGS),$(which_case))
+
+demo: env
+	@$(if $(CASE),$(VENV_PYTHON) -m utils.demo $(CASE) $(ARGS),$(which_case))
+
+bench: env
+	@$(or $(foreach case,$(call having,bench),$(VENV_PYTHON) -m notebooks.$(case).bench &&),\
+	  echo "There is no notebooks/$(or $(CASE),*)/bench.py: nothing to measure." && exit 2 &&) true
+
+train: env
+	@$(if $(CASE),$(or $(foreach case,$(call having,train_tiny),$(VENV_PYTHON) -m notebooks.$(case).train_tiny),\
+	  $(if $(filter $(CASE),$(CASES)),echo "$(CASE) trains nothing: its README says where its checkpoint comes from.",\
+	  $(which_case))),$(which_case))
+
+bundle: env
+	@$(VENV_PYTHON) -m utils.bundle
+
+lock: env
+	@$(VENV_PYTHON) -m utils.lock

@@ -1,0 +1,330 @@
+"""Checkpoints to OpenVINO IR: one function per step, each writing into a folder that it is given.
+
+    GGUF file   -- to_transformers -->  transformers folder  -- to_ir -->  FP16 IR with tokenizers
+    GPTQ folder -- dequantize_gptq -->  transformers folder; read_gptq gives its 4-bit arrays as they are
+    FP16 IR     -- compress ------->    INT8 or INT4 IR
+
+The IR folders are what `openvino_genai.LLMPipeline` opens. `prepare` runs the steps that are needed, each in
+a process of its own (its memory is returned, and running out of it becomes a sentence), and caches them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import openvino as ov
+import openvino.opset13 as ops
+
+from notebooks.graph_customization.pipeline import Int4Weight, is_head, weights_from
+from notebooks.graph_customization.session import model_inputs, tokenize
+from utils import preflight, weights
+from utils.convert import cached
+
+MODEL_XML = "openvino_model.xml"
+CONTROL_TOKEN = 3  # GGUF's token type for <|im_start|> and its like
+SPECIAL_TOKENS = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}  # transformers: GGUF
+QWEN_VOCABULARY = 151_936
+
+# What MODEL may be: checkpoint (checkpoints.toml), group size of its INT4, memory its export takes.
+MODELS = {
+    "tiny": {"checkpoint": "smollm2", "group_size": 64, "ram_gb": 3},
+    "released": {"checkpoint": "qwen2_5_1_5b", "group_size": 128, "ram_gb": 9},
+    "released-gptq": {"checkpoint": "qwen1_5_7b_gptq", "group_size": 128, "ram_gb": 36},
+}
+COMPRESSIONS = {
+    "INT8": {"mode": "INT8_ASYM"},
+    "INT4": {"mode": "INT4_ASYM"},
+    "INT4 symmetric": {"mode": "INT4_SYM"},
+    "INT4 scale estimation": {"mode": "INT4_ASYM", "scale_estimation": True},
+    "INT4 GPTQ": {"mode": "INT4_ASYM", "gptq": True},
+    "INT4 AWQ": {"mode": "INT4_ASYM", "awq": True, "scale_estimation": True},
+}
+
+
+def checkpoint_folder(model: str = "tiny") -> Path:
+    """The transformers folder of a model (or of the reader's own, CHECKPOINT=path), made where it is not one."""
+    path = weights.resolve(MODELS[model]["checkpoint"])
+    if path.suffix == ".gguf":
+        return _cached(f"{model}-transformers", path, {}, to_transformers, path)
+    if _is_gptq(path):
+        return _cached(f"{model}-transformers", path, {}, dequantize_gptq, path)
+    return path
+
+
+def prepare(model: str = "tiny", precision: str = "FP16") -> Path:
+    """The IR folder of a model at a precision: FP16 or one of COMPRESSIONS. Converted once, then cached.
+
+    Raises ValueError for an unknown name, preflight.NotEnough where memory or disk will not do.
+    """
+    if model not in MODELS or precision not in {"FP16", *COMPRESSIONS}:
+        raise ValueError(
+            f"There is no {precision} of {model!r}. Models: {', '.join(MODELS)}; "
+            f"precisions: FP16, {', '.join(COMPRESSIONS)}."
+        )
+    if precision == "FP16":
+        checkpoint = checkpoint_folder(model)
+        return _cached(f"{model}-fp16", checkpoint, {}, to_ir, checkpoint, ram_gb=MODELS[model]["ram_gb"])
+    base = prepare(model, "FP16")
+    options = COMPRESSIONS[precision] | {"group_size": MODELS[model]["group_size"]}
+    name = f"{model}-{precision.lower().replace(' ', '-')}"
+    return _cached(name, base, options, compress, base, options, ram_gb=MODELS[model]["ram_gb"])
+
+
+def better_weights(model: str, target: ov.Model) -> tuple[dict[str, Int4Weight], Path]:
+    """4-bit weights made with more care than `target`'s, for InsertWeights, and an IR that has their quality.
+
+    For a GPTQ checkpoint these are its own arrays, else the result of NNCF's scale estimation.
+    """
+    path = weights.resolve(MODELS[model]["checkpoint"])
+    if _is_gptq(path):
+        return read_gptq(path), prepare(model, "FP16")
+    donor = prepare(model, "INT4 scale estimation")
+    return weights_from(ov.Core().read_model(donor / MODEL_XML), target), donor
+
+
+def prepare_wide(model: str = "tiny") -> Path:
+    """The FP16 IR with an output layer of Qwen's vocabulary, random numbers: for measuring speed only."""
+    base = prepare(model, "FP16")
+    return _cached(f"{model}-wide", base, {"vocabulary": QWEN_VOCABULARY}, widen_head, base)
+
+
+def prepare_onnx(model: str = "tiny") -> Path:
+    """The INT4 model of ONNX Runtime GenAI, by its own builder: the peer of the speed table."""
+    checkpoint = checkpoint_folder(model)
+    return _cached(f"{model}-onnx-int4", checkpoint, {}, to_onnx, checkpoint, versions=("onnxruntime-genai", "onnx-ir"))
+
+
+def _cached(name: str, checkpoint: Path, arguments: dict, step, *args, ram_gb: float = 0, **versions) -> Path:
+    """Run `step(*args, folder)` in a child process unless its result is cached."""
+
+    def build(folder: Path) -> None:
+        print(f"Making {name} ...", flush=True)
+        preflight.check(ram_gb=ram_gb, disk_gb=ram_gb / 2, what=f"Making {name}")
+        preflight.in_child(step, *args, folder, what=f"Making {name}", ram_gb=ram_gb)
+
+    return cached(name, build, checkpoint=checkpoint, arguments=arguments, **versions)
+
+
+def to_transformers(gguf: Path, folder: Path) -> None:
+    """Write a Llama-type GGUF file as a transformers folder: FP16 safetensors, configuration, tokenizer.
+
+    transformers reads the weights exactly (they are 4-bit numbers times FP16 scales), but builds another
+    tokenizer than the file describes, so the byte-level BPE is made here from the file's own vocabulary
+    and merges (GGUF specification, keys tokenizer.ggml.*).
+    """
+    import torch
+    from gguf import GGUFReader
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+
+    fields = GGUFReader(gguf).fields
+
+    def read(key: str):
+        return fields[f"tokenizer.{key}"].contents()
+
+    tokens, merges = read("ggml.tokens"), [tuple(merge.split(" ")) for merge in read("ggml.merges")]
+    bpe = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
+    split_digits = pre_tokenizers.Digits(individual_digits=True)
+    bpe.pre_tokenizer = pre_tokenizers.Sequence([split_digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    bpe.decoder = decoders.ByteLevel()
+    special = {f"{name}_token_id": read(f"ggml.{key}_token_id") for name, key in SPECIAL_TOKENS.items()}
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        additional_special_tokens=[
+            t for t, kind in zip(tokens, read("ggml.token_type"), strict=True) if kind == CONTROL_TOKEN
+        ],
+        **{key.removesuffix("_id"): tokens[number] for key, number in special.items()},
+    )
+    tokenizer.chat_template = read("chat_template")
+    model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float16)
+    model.generation_config.update(**special)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def to_ir(checkpoint: Path, folder: Path) -> None:
+    """Export a transformers folder with optimum-intel: FP16 weights, stateful, with tokenizer IRs."""
+    from optimum.exporters.openvino import main_export
+    from optimum.intel import OVConfig
+
+    main_export(
+        str(checkpoint),
+        folder,
+        task="text-generation-with-past",
+        ov_config=OVConfig(dtype="fp16"),
+        convert_tokenizer=True,
+        local_files_only=True,
+    )
+
+
+def compress(ir: Path, options: dict, folder: Path) -> None:
+    """Compress the weights of the IR in folder `ir` with NNCF; all other files come along.
+
+    options: `mode` (INT8_ASYM, INT4_ASYM, INT4_SYM), `group_size` (for INT4), and for a method that looks at
+    activations on the calibration text `scale_estimation`, `gptq` or `awq`. Embeddings and output layer stay
+    at 8 bits in the INT4 modes (NNCF's default).
+    """
+    import nncf
+
+    mode = options["mode"]
+    arguments = {key: value for key, value in options.items() if key not in ("mode", "group_size")}
+    if mode.startswith("INT4"):
+        if arguments:  # a method, so it needs data
+            arguments["dataset"] = nncf.Dataset(_calibration_samples(ir))
+        arguments["group_size"] = options["group_size"]
+    model = ov.Core().read_model(ir / MODEL_XML)
+    copy_companions(ir, folder)
+    ov.save_model(nncf.compress_weights(model, mode=nncf.CompressWeightsMode[mode], **arguments), folder / MODEL_XML)
+
+
+def _calibration_samples(ir: Path, length: int = 128) -> list[dict[str, np.ndarray]]:
+    ids = tokenize(ir, "calibration")
+    return [model_inputs(ids[:, i : i + length]) for i in range(0, ids.shape[1] - length + 1, length)]
+
+
+def to_onnx(checkpoint: Path, folder: Path) -> None:
+    """Write ONNX Runtime GenAI's INT4 model of a transformers folder, with its own builder."""
+    with TemporaryDirectory() as scratch:
+        builder = [
+            sys.executable,
+            "-m",
+            "onnxruntime_genai.models.builder",
+            "-p",
+            "int4",
+            "-e",
+            "cpu",
+            "-c",
+            scratch,
+        ]
+        offline = os.environ | {"HF_HUB_OFFLINE": "1"}  # everything is on disk; do not ask the hub
+        subprocess.run([*builder, "-i", checkpoint, "-o", folder], check=True, env=offline, capture_output=True)
+
+
+def copy_companions(source: Path, folder: Path) -> None:
+    """Copy tokenizers and configuration, all but the model itself, so that the new folder is complete."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in source.iterdir():
+        if (
+            file.is_file()
+            and not file.name.startswith(MODEL_XML.removesuffix(".xml") + ".")
+            and file.name != "manifest.json"
+        ):
+            shutil.copy2(file, folder)
+
+
+def widen_head(ir: Path, folder: Path) -> None:
+    """Give the IR an output layer of Qwen's vocabulary, seeded random numbers: for measuring speed only."""
+    model = ov.Core().read_model(ir / MODEL_XML)
+    head = next(n for n in model.get_ops() if n.get_type_name() == "MatMul" and is_head(n.output(0)))
+    hidden = head.input_value(0).get_partial_shape()[2].get_length()
+    numbers = np.random.default_rng(0).standard_normal((QWEN_VOCABULARY, hidden), np.float32) * 0.02
+    weights = ops.convert(ops.constant(numbers.astype(np.float16)), "f32")
+    wide = ops.matmul(head.input_value(0), weights, transpose_a=False, transpose_b=True)
+    for port in head.output(0).get_target_inputs():
+        port.replace_source_output(wide.output(0))
+    model.validate_nodes_and_infer_types()
+    copy_companions(ir, folder)
+    ov.save_model(model, folder / MODEL_XML)
+
+
+# --- GPTQ checkpoints -----------------------------------------------------------------------------------------
+
+
+def read_gptq(checkpoint: Path) -> dict[str, Int4Weight]:
+    """The 4-bit layers of a GPTQ checkpoint (AutoGPTQ's format), by module path, ready for `InsertWeights`.
+
+    Stored per layer: qweight int32 [I/8, O] with eight inputs a word, qzeros int32 [G, O/8] holding the
+    zero point minus one, scales [G, O], g_idx [I]. Raises ValueError for another bit width and for
+    activation order (desc_act), whose groups are not contiguous and so have no place in an IR.
+    """
+    settings = _gptq_settings(checkpoint)
+    if settings.get("bits") != 4:
+        raise ValueError(f"{checkpoint} has {settings.get('bits')}-bit weights; an INT4 IR takes 4 bits.")
+    tensors = _tensors(checkpoint)
+    layers = {}
+    for name in sorted(key.removesuffix(".qweight") for key in tensors if key.endswith(".qweight")):
+        part = {kind: tensors[f"{name}.{kind}"]().numpy() for kind in ("qweight", "qzeros", "scales")}
+        inputs, outputs, groups = part["qweight"].shape[0] * 8, part["qweight"].shape[1], len(part["scales"])
+        if (order := tensors.get(f"{name}.g_idx")) is not None:
+            if not np.array_equal(order().numpy(), np.arange(inputs) // (inputs // groups)):
+                raise ValueError(
+                    f"{name} in {checkpoint} was quantised in activation order (desc_act): its groups are not "
+                    "contiguous. Take a checkpoint with desc_act=false."
+                )
+        values = _nibbles(part["qweight"].T, inputs)
+        zero_points = _nibbles(part["qzeros"], outputs).T + 1
+        if zero_points.max() > 15:
+            raise ValueError(f"{name} in {checkpoint} has zero points of 16, which 4 bits cannot hold.")
+        layers[name] = Int4Weight(values, np.ascontiguousarray(part["scales"].T), np.ascontiguousarray(zero_points))
+    if not layers:
+        raise ValueError(f"{checkpoint} holds no GPTQ layers (no tensor ends in .qweight).")
+    return layers
+
+
+def dequantize_gptq(checkpoint: Path, folder: Path) -> None:
+    """Write a GPTQ checkpoint as an ordinary FP16 transformers folder, one shard at a time in memory."""
+    import torch
+    from safetensors.torch import save_file
+
+    layers, tensors = read_gptq(checkpoint), _tensors(checkpoint)
+    parts = (".qweight", ".qzeros", ".scales", ".g_idx")
+    plain = [key for key in tensors if key.rsplit(".", 1)[0] not in layers or not key.endswith(parts)]
+    pending = [(key, tensors[key]) for key in plain]
+    pending += [(f"{name}.weight", lambda w=w: torch.from_numpy(w.dequantize())) for name, w in layers.items()]
+    folder.mkdir(parents=True, exist_ok=True)
+    weight_map, shard, size, number = {}, {}, 0, 0
+    for i, (key, read) in enumerate(pending):
+        shard[key] = read().to(torch.float16).contiguous()
+        size += shard[key].nbytes
+        if size > 2e9 or i == len(pending) - 1:
+            number += 1
+            weight_map |= dict.fromkeys(shard, f"model-{number:05d}.safetensors")
+            save_file(shard, folder / f"model-{number:05d}.safetensors", metadata={"format": "pt"})
+            shard, size = {}, 0
+    index = {"metadata": {}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    for file in checkpoint.iterdir():
+        if file.is_file() and file.suffix in (".json", ".txt", ".jinja") and "safetensors" not in file.name:
+            shutil.copy2(file, folder)
+    config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
+    config.pop("quantization_config", None)
+    (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+
+
+def _is_gptq(path: Path) -> bool:
+    config = path / "config.json"
+    return config.exists() and "quantization_config" in json.loads(config.read_text(encoding="utf-8"))
+
+
+def _gptq_settings(checkpoint: Path) -> dict:
+    for file, key in (("quantize_config.json", None), ("config.json", "quantization_config")):
+        if (checkpoint / file).exists():
+            settings = json.loads((checkpoint / file).read_text(encoding="utf-8"))
+            if settings := (settings.get(key) if key else settings):
+                return settings
+    raise ValueError(f"{checkpoint} is not a GPTQ checkpoint: it has no quantization_config.")
+
+
+def _tensors(checkpoint: Path) -> dict:
+    """Name -> function that reads the tensor, over all safetensors files of a folder."""
+    from safetensors import safe_open
+
+    found = {}
+    for file in sorted(checkpoint.glob("*.safetensors")):
+        handle = safe_open(file, framework="pt")
+        found |= {key: lambda handle=handle, key=key: handle.get_tensor(key) for key in handle.keys()}
+    return found
+
+
+def _nibbles(words: np.ndarray, count: int) -> np.ndarray:
+    """int32 [..., n] holding eight 4-bit numbers each, lowest first -> uint8 [..., count]."""
+    shifts = np.arange(0, 32, 4, dtype=np.uint32)
+    numbers = np.ascontiguousarray(words).view(np.uint32)[..., None] >> shifts & 15
+    return numbers.astype(np.uint8).reshape(*words.shape[:-1], -1)[..., :count]

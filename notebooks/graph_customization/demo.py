@@ -1,0 +1,115 @@
+"""The demo: one prompt, the model as exported and as customized, and the graph around the change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from time import perf_counter
+
+import gradio as gr
+import numpy as np
+import openvino as ov
+from matplotlib.figure import Figure
+
+from notebooks.graph_customization import convert
+from notebooks.graph_customization.drawing import before_and_after
+from notebooks.graph_customization.pipeline import InsertSlice, InsertWeights, SelectGreedy, customize
+from notebooks.graph_customization.session import TEXT, Session
+
+LONGEST = 2048  # tokens of prompt; the cache and the time to wait grow with it
+WARM_UP = np.arange(100, 164)[None]
+CHOICES = {
+    "Slice (FP16)": ("FP16", [InsertSlice]),
+    "Slice, token chosen in the graph (FP16)": ("FP16", [InsertSlice, SelectGreedy]),
+    "Slice and better weights (INT4)": ("INT4", [InsertSlice]),
+}
+
+
+def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
+    """The Blocks of the demo. IRs that are not converted yet are converted at the first question."""
+    with gr.Blocks(title="Graph customization") as demo:
+        gr.Markdown(
+            "# Customize a language model's graph\n"
+            "The same prompt goes to the model as it was exported and to the customized one, one after the other. "
+            "Long prompts show the slice best."
+        )
+        prompt = gr.Textbox(label="Prompt", lines=4, value="What is the capital of France?")
+        with gr.Row():
+            choice = gr.Radio(list(CHOICES), value=next(iter(CHOICES)), label="Customization")
+            length = gr.Slider(8, 128, value=48, step=8, label="Longest answer, tokens")
+        run = gr.Button("Compare", variant="primary")
+        with gr.Row():
+            answers = [gr.Textbox(label=name, lines=5, buttons=["copy"]) for name in ("As exported", "Customized")]
+        timings = gr.Dataframe(
+            headers=["", "prompt tokens", "first token, ms", "tokens/s after that"], label="Timing", interactive=False
+        )
+        report = gr.Textbox(label="What customize() did", lines=2)
+        graph = gr.Plot(label="The graph around the output layer")
+        alice = (TEXT / "evaluation.txt").read_text(encoding="utf-8")[:3500]
+        gr.Examples(
+            [["What is the capital of France?"], [f"Who is this about?\n\n{alice}"], ["Write a haiku about graphs."]],
+            prompt,
+        )
+
+        def compare(prompt: str, choice: str, length: int) -> Iterator[tuple]:
+            try:
+                for answer_pair, table, text, figure in answer(prompt, choice, int(length), model, device):
+                    yield *answer_pair, table, text, figure
+            except (ValueError, OSError) as error:  # sentences of this collection; others stay tracebacks in the log
+                raise gr.Error(str(error)) from error
+
+        run.click(compare, [prompt, choice, length], [*answers, timings, report, graph], api_name="compare")
+    return demo
+
+
+def answer(prompt: str, choice: str, length: int, model: str = "tiny", device: str = "CPU") -> Iterator[tuple]:
+    """Yield ((base answer, customized answer), timing rows, report, figure) as the tokens come.
+
+    Raises ValueError for an empty or too long prompt and an unknown choice.
+    """
+    if not prompt.strip():
+        raise ValueError("The prompt is empty: type a question first.")
+    if choice not in CHOICES:
+        raise ValueError(f"There is no customization {choice!r}. Choose one of: {', '.join(CHOICES)}.")
+    tokenizer, base, custom, report, figure = _models(choice, model, device)
+    messages = [{"role": "user", "content": prompt}]
+    ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="np", return_dict=True)
+    ids = ids["input_ids"]
+    if ids.shape[1] > LONGEST:
+        raise ValueError(f"The prompt has {ids.shape[1]} tokens; the demo takes up to {LONGEST}. Shorten it.")
+    texts, rows = ["", ""], []
+    for side, (name, session) in enumerate((("as exported", base), ("customized", custom))):
+        begin, tokens, first = perf_counter(), [], 0.0
+        for token in session.stream(ids, length):
+            first = first or perf_counter() - begin
+            if token[0] == tokenizer.eos_token_id:
+                break
+            tokens.append(int(token[0]))
+            texts[side] = tokenizer.decode(tokens)
+            yield tuple(texts), rows, report, figure
+        rest = perf_counter() - begin - first
+        speed = round((len(tokens) - 1) / rest, 1) if len(tokens) > 1 else None
+        rows = [*rows, [name, ids.shape[1], round(first * 1e3, 1), speed]]
+        yield tuple(texts), rows, report, figure
+
+
+@cache
+def _models(choice: str, model: str, device: str) -> tuple:
+    """Tokenizer, the exported and the customized model ready to run, the report, and the picture."""
+    from transformers import AutoTokenizer
+
+    precision, kinds = CHOICES[choice]
+    folder = convert.prepare(model, precision)
+    base = ov.Core().read_model(folder / convert.MODEL_XML)
+    custom = base.clone()
+    passes = [kind() for kind in kinds]
+    if precision == "INT4":
+        passes.append(InsertWeights(convert.better_weights(model, base)[0]))
+    report = customize(custom, passes)
+    lines = str(report).splitlines()
+    shown = "\n".join(lines[:3] + ([f"... and {len(lines) - 3} more layers"] if len(lines) > 3 else []))
+    figure: Figure = before_and_after(base, custom)
+    sessions = [Session(one, device) for one in (base, custom)]
+    for session in sessions:
+        session.generate(WARM_UP, 2)  # the first inference allocates; keep that out of the timing
+    return AutoTokenizer.from_pretrained(folder), *sessions, shown, figure

@@ -1,0 +1,558 @@
+"""Customize a language model's OpenVINO graph with the transformations API.
+
+Needs openvino and numpy, nothing else: copy this file into your project.
+
+Passes, one or two of each kind:
+
+* MatcherPass   `InsertSlice`        computes the output layer for the last token only
+                `SelectGreedy`       picks the next token inside the graph: logits never leave it
+* GraphRewrite  `InsertWeights`      replaces 4-bit weights, scales and zero points of named layers
+* ModelPass     `ExposeHiddenState`  adds the last hidden state as an output (sentence embeddings)
+
+`customize(model, passes)` applies them all or none, and reports what was matched and changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+import openvino as ov
+import openvino.opset13 as ops
+from openvino.passes import (
+    AnyInput,
+    GraphRewrite,
+    Manager,
+    Matcher,
+    MatcherPass,
+    ModelPass,
+    Or,
+    PassBase,
+    WrapType,
+)
+
+LAST = np.iinfo(np.int64).max
+ELEMENTWISE = {"Add", "Subtract", "Multiply", "Divide", "Tanh", "Convert"}
+RESCALED = 0.3  # |log factor| at the 99th percentile of channels: better rounding alone stays under 0.25, AWQ over 0.5
+DECOMPRESSION = {"Convert", "Subtract", "Multiply", "Reshape", "Transpose"}
+
+
+# --- 4-bit arrays -----------------------------------------------------------------------------------------
+
+
+def pack_u4(values: np.ndarray) -> np.ndarray:
+    """Pack pairs of 4-bit numbers into bytes, low nibble first, as OpenVINO stores `u4`.
+
+    values: uint8 [..., n], each in 0..15, n even. Returns uint8 [..., n/2].
+    Raises ValueError for another type, an odd n or a number over 15.
+    """
+    values = np.asarray(values)
+    if values.dtype != np.uint8:
+        raise ValueError(f"pack_u4 takes uint8, not {values.dtype}: convert with .astype(np.uint8) first.")
+    if values.ndim == 0 or values.shape[-1] % 2:
+        raise ValueError(f"pack_u4 pairs neighbours of the last axis, which must be even, not shape {values.shape}.")
+    if values.size and values.max() > 15:
+        raise ValueError(f"pack_u4 takes numbers from 0 to 15; the largest here is {values.max()}.")
+    return values[..., 0::2] | values[..., 1::2] << 4
+
+
+def unpack_u4(packed: np.ndarray) -> np.ndarray:
+    """Undo `pack_u4`: uint8 [..., n/2] -> uint8 [..., n]. Raises ValueError for another type."""
+    packed = np.asarray(packed)
+    if packed.dtype != np.uint8:
+        raise ValueError(f"unpack_u4 takes uint8, not {packed.dtype}.")
+    if packed.ndim == 0:
+        raise ValueError("unpack_u4 takes an array of at least one axis, not a scalar.")
+    return np.stack([packed & 15, packed >> 4], axis=-1).reshape(*packed.shape[:-1], -1)
+
+
+def read_constant(node: ov.Node) -> np.ndarray:
+    """The values of a Constant as numpy, 4-bit ones unpacked: u4 as uint8 0..15, i4 as int8 -8..7."""
+    kind, shape = node.get_element_type(), tuple(node.get_output_shape(0))
+    if kind not in (ov.Type.u4, ov.Type.i4):
+        return np.array(node.get_data())  # a copy: the view would outlive its model
+    count = int(np.prod(shape))
+    nibbles = unpack_u4(np.asarray(node.get_data()).view(np.uint8).reshape(-1))[:count].reshape(shape)
+    return nibbles if kind == ov.Type.u4 else (nibbles ^ 8).astype(np.int8) - 8
+
+
+def make_constant(values: np.ndarray, kind: ov.Type) -> ov.Node:
+    """A Constant of type `kind`. For u4 (0..15) and i4 (-8..7) the values are packed first."""
+    if kind not in (ov.Type.u4, ov.Type.i4):
+        return ops.constant(values, kind)
+    flat = (np.asarray(values).reshape(-1) & 15).astype(np.uint8)
+    packed = pack_u4(np.append(flat, np.zeros(flat.size % 2, np.uint8)))
+    # shared_memory=False copies: a Tensor made from numpy only points at the array, which is gone after this line.
+    return ops.constant(ov.Tensor(packed, list(np.shape(values)), kind), shared_memory=False)
+
+
+@dataclass(frozen=True)
+class Int4Weight:
+    """The 4-bit weight of a linear layer with I inputs, O outputs and G groups of I/G inputs each.
+
+    values       [O, I]: uint8 0..15 (asymmetric) or int8 -8..7 (symmetric)
+    scales       [O, G]: float; the weight is (values - zero_points) * scales, group by group
+    zero_points  [O, G]: uint8 0..15 for an asymmetric weight, None for a symmetric one
+    input_scale  [I]: factors for the layer's input, where the method that made the weight asks for
+                 them (AWQ, Lin et al. 2023, divides salient inputs and multiplies their weights), else None
+    """
+
+    values: np.ndarray
+    scales: np.ndarray
+    zero_points: np.ndarray | None = None
+    input_scale: np.ndarray | None = None
+
+    @property
+    def kind(self) -> ov.Type:
+        return ov.Type.i4 if self.zero_points is None else ov.Type.u4
+
+    def dequantize(self) -> np.ndarray:
+        """float32 [O, I]: the weight that the layer multiplies with."""
+        grouped = self.values.reshape(*self.scales.shape, -1).astype(np.float32)
+        if self.zero_points is not None:
+            grouped = grouped - self.zero_points[..., None]
+        return (grouped * self.scales[..., None].astype(np.float32)).reshape(self.values.shape)
+
+
+# --- What happened ------------------------------------------------------------------------------------------
+
+
+class Change(NamedTuple):
+    """One match: which pass, at which node, what it did, and whether the graph changed."""
+
+    by: str
+    node: str
+    what: str
+    changed: bool = True
+
+
+@dataclass
+class Report:
+    """What `customize` matched and changed."""
+
+    changes: list[Change] = field(default_factory=list)
+
+    @property
+    def changed(self) -> int:
+        """How many places of the graph are different now."""
+        return sum(change.changed for change in self.changes)
+
+    def __str__(self) -> str:
+        mark = {True: "changed", False: "left alone"}
+        return "\n".join(f"{c.by}: {mark[c.changed]} {c.node}: {c.what}" for c in self.changes) or "no pass matched"
+
+
+def customize(model: ov.Model, passes: Iterable[PassBase]) -> Report:
+    """Run `passes` over `model` in place, in order, all of them or none.
+
+    They are rehearsed on a clone first (which shares the weights, so this costs no memory): where a
+    pass of this file finds nothing to do, or finds data that do not fit, ValueError says why and
+    `model` is as it was. Passes of your own are run as they are; have them keep a list `changes` of
+    `Change` to appear in the report.
+    """
+    passes = list(passes)
+    for subject in (model.clone(), model):
+        report = Report()
+        for one in passes:
+            for name in ("changes", "problems"):
+                getattr(one, name, []).clear()
+            manager = Manager()
+            manager.register_pass(one)
+            manager.run_passes(subject)
+            if hasattr(one, "verify"):
+                one.verify()
+            report.changes += getattr(one, "changes", [])
+    return report
+
+
+class _Reporting:
+    """Shared by the passes below: what they did, what went wrong, and the sentence when nothing matched."""
+
+    nothing_matched = ""
+
+    def start(self) -> None:
+        self.changes: list[Change] = []
+        self.problems: list[str] = []
+
+    def note(self, node: ov.Node, what: str, changed: bool = True) -> bool:
+        self.changes.append(Change(type(self).__name__, node.get_friendly_name(), what, changed))
+        return changed
+
+    def verify(self) -> None:
+        """Raise ValueError when the pass met data that do not fit, or had nothing to match.
+
+        An exception inside a callback would have to cross the C++ pass manager, so problems are
+        collected there and raised here.
+        """
+        if self.problems:
+            raise ValueError(" ".join(self.problems))
+        if not self.changes:
+            raise ValueError(f"{type(self).__name__}: {self.nothing_matched}")
+
+
+# --- MatcherPass: one pattern, one callback -------------------------------------------------------------------
+
+
+def comes_from_weights(value: ov.Output) -> bool:
+    """Whether a tensor is a constant, possibly compressed: followed up through its decompression."""
+    node = value.get_node()
+    if node.get_type_name() == "Constant":
+        return True
+    return node.get_type_name() in DECOMPRESSION and all(comes_from_weights(i) for i in node.input_values())
+
+
+def result_of(value: ov.Output) -> ov.Node | None:
+    """The output of the model that a tensor reaches, passing nothing but element-wise operations with constants."""
+    for port in value.get_target_inputs():
+        consumer = port.get_node()
+        if consumer.get_type_name() == "Result":
+            return consumer
+        others = (v for i, v in enumerate(consumer.input_values()) if i != port.get_index())
+        if consumer.get_type_name() in ELEMENTWISE and all(map(comes_from_weights, others)):
+            if result := result_of(consumer.output(0)):
+                return result
+    return None
+
+
+def is_head(value: ov.Output) -> bool:
+    """Whether a MatMul looks like a language model's output layer: [batch, tokens, H] x weights -> a result."""
+    node = value.get_node()
+    hidden, weights = node.input_values()
+    rank = hidden.get_partial_shape().rank
+    three_axes = rank.is_static and rank.get_length() == 3
+    upright = not node.get_attributes()["transpose_a"]
+    return three_axes and upright and comes_from_weights(weights) and result_of(value) is not None
+
+
+class _HeadPass(_Reporting, MatcherPass):
+    """A MatcherPass whose pattern is the output layer; subclasses say what to do with it in `rewrite`."""
+
+    nothing_matched = (
+        "this model has no output layer of the form MatMul([batch, tokens, hidden], weights) -> element-wise "
+        "operations -> result. Is it a language model whose logits are an output, as optimum-intel exports it?"
+    )
+
+    def __init__(self) -> None:
+        MatcherPass.__init__(self)
+        self.start()
+        head = WrapType("opset13.MatMul", [AnyInput(), AnyInput()], is_head)
+        self.register_matcher(Matcher(head, type(self).__name__), self._callback)
+
+    def _callback(self, matcher: Matcher) -> bool:
+        return self.rewrite(matcher.get_match_root())
+
+
+class InsertSlice(_HeadPass):
+    """Cut the hidden state to its last token before the output layer.
+
+    Generation reads the logits of the last position only, yet the exported graph computes
+    [batch, tokens, vocabulary]. With the slice: [batch, 1, vocabulary], the same numbers. A model
+    that has the slice already is left alone, and the report says so.
+    """
+
+    def rewrite(self, head: ov.Node) -> bool:
+        hidden = head.input_value(0)
+        if hidden.get_partial_shape()[1].get_max_length() == 1:  # a slice's shape is 0..1 while the length is open
+            return self.note(head, "sees one token already", changed=False)
+        first, last, step, axis = (np.array([n], np.int64) for n in (-1, LAST, 1, 1))
+        last_token = ops.slice(hidden, first, last, step, axis)
+        last_token.set_friendly_name(f"{head.get_friendly_name()}/last_token")
+        head.input(0).replace_source_output(last_token.output(0))
+        return self.note(head, f"input {hidden.get_partial_shape()} sliced to the last token")
+
+
+class SelectGreedy(_HeadPass):
+    """Pick the most likely token inside the graph: the logits output becomes token ids.
+
+    Output: int64 [batch, tokens], the index of the largest logit (the first of equals), named
+    `token_ids`. At a vocabulary of 49,152 a step then returns 8 bytes instead of 196 kB. For greedy
+    decoding in a loop of your own; openvino_genai samples from logits and wants them.
+    """
+
+    def rewrite(self, head: ov.Node) -> bool:
+        result = result_of(head.output(0))
+        logits = result.input_value(0)
+        best = ops.topk(logits, np.int64(1), -1, "max", "value", index_element_type="i64")
+        token_ids = ops.squeeze(best.output(1), np.array([-1], np.int64))
+        token_ids.set_friendly_name("token_ids")
+        result.input(0).replace_source_output(token_ids.output(0))
+        result.output(0).set_names({"token_ids"})
+        return self.note(head, "the result is token ids now, not logits")
+
+
+# --- ModelPass: the whole model at once ---------------------------------------------------------------------------
+
+
+class ExposeHiddenState(_Reporting, ModelPass):
+    """Add the last hidden state as an output, `last_hidden_state` [batch, tokens, hidden].
+
+    What the output layer reads is also a representation of the text: its mean over the tokens is a
+    plain sentence embedding. Works before or after `InsertSlice`, and always gives all tokens.
+    """
+
+    nothing_matched = _HeadPass.nothing_matched
+
+    def __init__(self) -> None:
+        ModelPass.__init__(self)
+        self.start()
+
+    def run_on_model(self, model: ov.Model) -> bool:
+        if any("last_hidden_state" in output.get_names() for output in model.outputs):
+            return self.note(model.get_results()[-1], "gives its last hidden state already", changed=False)
+        head = next((n for n in model.get_ops() if n.get_type_name() == "MatMul" and is_head(n.output(0))), None)
+        if head is None:
+            return False
+        hidden = head.input_value(0)
+        if hidden.get_node().get_type_name() == "Slice":
+            hidden = hidden.get_node().input_value(0)
+        result = ops.result(hidden)
+        result.output(0).set_names({"last_hidden_state"})
+        model.add_results([result])
+        return self.note(head, f"its input {hidden.get_partial_shape()} is an output now")
+
+
+# --- GraphRewrite: several matchers, one walk over the graph -----------------------------------------------------
+
+
+def layer_name(constant_name: str) -> str:
+    """`self.model.layers.0.mlp.down_proj.weight` -> `model.layers.0.mlp.down_proj`, the module's path."""
+    name = constant_name.removeprefix("self.")
+    for suffix in (".weight", "._openvino_orig_weight"):
+        name = name.removesuffix(suffix)
+    return name
+
+
+class _Dequantization(MatcherPass):
+    """Matches `Constant -> Convert [-> Subtract zero point] -> Multiply by scale` over 4-bit constants."""
+
+    def __init__(self, kind: ov.Type, callback: Callable[[ov.Node, ov.Node, ov.Node | None], bool]) -> None:
+        super().__init__()
+        four_bit = lambda value: value.get_element_type() == kind  # noqa: E731
+        weight = WrapType("opset13.Constant", four_bit)
+        zero_point = WrapType("opset13.Constant")
+        scale = WrapType("opset13.Constant")
+        numbers = WrapType("opset13.Convert", [weight])
+        if kind == ov.Type.u4:
+            converted = WrapType("opset13.Convert", [zero_point])
+            numbers = WrapType("opset13.Subtract", [numbers, Or([converted, zero_point])])
+        product = WrapType("opset13.Multiply", [numbers, scale])
+
+        def matched(matcher: Matcher) -> bool:
+            nodes = {pattern: value.get_node() for pattern, value in matcher.get_pattern_value_map().items()}
+            return callback(nodes[weight], nodes[scale], nodes.get(zero_point))
+
+        self.register_matcher(Matcher(product, f"Dequantize{kind.get_type_name()}"), matched)
+
+
+class InsertWeights(_Reporting, GraphRewrite):
+    """Replace the 4-bit weights, scales and zero points of named layers.
+
+    weights: layer -> `Int4Weight`; a layer is named by its module path (`model.layers.0.mlp.down_proj`)
+    or by the name of its Constant. Every type, shape and group size is checked against the graph, and
+    every named layer must be found: otherwise `customize` raises ValueError and the model stays as it
+    was. Where a weight has an `input_scale`, a Multiply is put before the layer.
+    """
+
+    nothing_matched = "no layer was named: pass at least one."
+
+    def __init__(self, weights: Mapping[str, Int4Weight]) -> None:
+        GraphRewrite.__init__(self)
+        self.start()
+        self.weights = dict(weights)
+        for kind in (ov.Type.u4, ov.Type.i4):
+            self.add_matcher(_Dequantization(kind, self._replace))
+
+    def _replace(self, weight: ov.Node, scale: ov.Node, zero_point: ov.Node | None) -> bool:
+        name = weight.get_friendly_name()
+        new = self.weights.get(layer_name(name), self.weights.get(name))
+        if new is None:
+            return False
+        problem = _misfit(new, weight, scale, zero_point)
+        if problem:
+            self.problems.append(f"Layer {layer_name(name)}: {problem}")
+            return False
+        _swap(weight, new.values)
+        _swap(scale, new.scales)
+        if zero_point is not None:
+            _swap(zero_point, new.zero_points)
+        if new.input_scale is not None:
+            _scale_input(scale, new.input_scale)
+        groups = new.scales.shape[1]
+        return self.note(weight, f"{new.kind.get_type_name()} {list(new.values.shape)} in {groups} groups replaced")
+
+    def verify(self) -> None:
+        found = {change.node for change in self.changes}
+        found |= {layer_name(name) for name in found}
+        if missing := sorted(set(self.weights) - found):
+            if not self.problems:
+                shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+                self.problems.append(
+                    f"InsertWeights: {len(missing)} of {len(self.weights)} layers are not in this model as 4-bit "
+                    f"weights: {shown}. List what there is with read_int4_weights(model)."
+                )
+        super().verify()
+
+
+def _misfit(new: Int4Weight, weight: ov.Node, scale: ov.Node, zero_point: ov.Node | None) -> str | None:
+    """Why `new` cannot take the place of these constants; None where it can."""
+    shape, groups = weight.get_output_shape(0), scale.get_output_shape(0)
+    if len(shape) not in (2, 3) or list(groups) != [*shape[:-1], 1]:
+        return f"its weight {list(shape)} with scales {list(groups)} is not grouped along the inputs; not supported."
+    if new.kind != weight.get_element_type():
+        way = "symmetric i4" if new.kind == ov.Type.i4 else "asymmetric u4"
+        return (
+            f"the new weight is {way}, the graph has {weight.get_element_type().get_type_name()}. "
+            "A symmetric weight fits an asymmetric layer as values + 8 with zero points of 8."
+        )
+    expected = (shape[0], int(np.prod(shape[1:])))
+    if new.values.shape != expected:
+        return f"the new values have shape {list(new.values.shape)}, the layer takes {list(expected)}."
+    expected = (shape[0], int(np.prod(groups[1:])))
+    if new.scales.shape != expected:
+        size = f"groups of {new.values.shape[1] // max(1, new.scales.shape[-1])}"
+        return f"the new scales have shape {list(new.scales.shape)} ({size}), the layer takes {list(expected)}."
+    low, high, kind = (-8, 7, np.int8) if new.kind == ov.Type.i4 else (0, 15, np.uint8)
+    arrays = {"values": (new.values, kind)}
+    if zero_point is not None:
+        if list(zero_point.get_output_shape(0)) != list(groups):
+            return f"its zero points have shape {zero_point.get_output_shape(0)}, not one per group; not supported."
+        if new.zero_points.shape != expected:
+            return f"the new zero points have shape {list(new.zero_points.shape)}, the layer takes {list(expected)}."
+        arrays["zero points"] = (new.zero_points, np.uint8)
+    for what, (array, dtype) in arrays.items():
+        if array.dtype != dtype or (array.size and not (low <= array.min() and array.max() <= high)):
+            return f"the new {what} must be {np.dtype(dtype)} from {low} to {high}."
+    if not np.issubdtype(new.scales.dtype, np.floating) or not np.isfinite(new.scales).all():
+        return "the new scales must be finite floating-point numbers."
+    limit = np.finfo(np.float16).max if scale.get_element_type() == ov.Type.f16 else np.finfo(np.float32).max
+    if np.abs(new.scales).max(initial=0) > limit:
+        return f"the new scales exceed {limit:g}, the largest number the layer's scale type holds."
+    if new.input_scale is not None and new.input_scale.shape != (new.values.shape[1],):
+        return f"the input scale has shape {list(new.input_scale.shape)}, the layer has {new.values.shape[1]} inputs."
+    return None
+
+
+def _swap(old: ov.Node, values: np.ndarray) -> None:
+    """Put `values` where the Constant `old` is, in its type, shape and name."""
+    new = make_constant(values.reshape(old.get_output_shape(0)), old.get_element_type())
+    new.set_friendly_name(old.get_friendly_name())
+    for port in old.output(0).get_target_inputs():
+        port.replace_source_output(new.output(0))
+
+
+def _layer_of(node: ov.Node) -> ov.Node:
+    """The MatMul that a constant of a decompression chain ends in."""
+    while node.get_type_name() != "MatMul":
+        node = next(iter(node.output(0).get_target_inputs())).get_node()
+    return node
+
+
+def _scale_input(scale: ov.Node, factors: np.ndarray) -> None:
+    matmul = _layer_of(scale)
+    product = ops.multiply(matmul.input_value(0), ops.constant(factors.reshape(1, 1, -1).astype(np.float32)))
+    product.set_friendly_name(f"{matmul.get_friendly_name()}/input_scale")
+    matmul.input(0).replace_source_output(product.output(0))
+
+
+def _int4_constants(model: ov.Model) -> dict[str, tuple[ov.Node, ...]]:
+    """Layer -> (weight, scale[, zero point]) for every 4-bit weight grouped along its inputs."""
+    found: dict[str, tuple[ov.Node, ...]] = {}
+
+    def collect(weight: ov.Node, scale: ov.Node, zero_point: ov.Node | None) -> bool:
+        groups = scale.get_output_shape(0)
+        per_group = zero_point is None or zero_point.get_output_shape(0) == groups
+        if per_group and list(groups) == [*weight.get_output_shape(0)[:-1], 1]:
+            nodes = (weight, scale) if zero_point is None else (weight, scale, zero_point)
+            found[layer_name(weight.get_friendly_name())] = nodes
+        return False
+
+    walk = GraphRewrite()
+    for kind in (ov.Type.u4, ov.Type.i4):
+        walk.add_matcher(_Dequantization(kind, collect))
+    manager = Manager()
+    manager.register_pass(walk)
+    manager.run_passes(model)
+    return found
+
+
+def read_int4_weights(model: ov.Model) -> dict[str, Int4Weight]:
+    """Every 4-bit weight of a model that `InsertWeights` could replace, by its layer's module path."""
+    return {
+        name: Int4Weight(*(read_constant(node).reshape(node.get_output_shape(0)[0], -1) for node in nodes))
+        for name, nodes in _int4_constants(model).items()
+    }
+
+
+def weights_from(donor: ov.Model, target: ov.Model, layers: Iterable[str] | None = None) -> dict[str, Int4Weight]:
+    """The 4-bit weights of `donor` (of `layers`, by default all) for `InsertWeights` into `target`.
+
+    Both must be compressions of one model. Methods that only round better (GPTQ, scale estimation) change
+    nothing but the 4-bit weights, and any layer can be taken. AWQ also rescales: where it put a Multiply
+    before a layer, the factors come along as `input_scale`; where it moved them into the weight of the
+    layer before, the two are a pair. ValueError names the layers that were asked for without their
+    partner, and refuses a donor that differs outside its 4-bit weights.
+    """
+    have, base = read_int4_weights(donor), read_int4_weights(target)
+    layers = list(have) if layers is None else list(layers)
+    if unknown := sorted(set(layers) - (have.keys() & base.keys())):
+        raise ValueError(f"Not 4-bit weights of both models: {', '.join(unknown[:5])}.")
+    factors, present = _input_factors(donor), _input_factors(target)
+    inserted = {name: node for name, node in factors.items() if name not in present}
+    if _other_constants(donor, inserted.values()) != _other_constants(target):
+        raise ValueError(
+            "The donor differs from the target outside its 4-bit weights (normalisation, embeddings or 8-bit "
+            "layers), so its weights alone would not give its results. Compress both from the same model, with "
+            "the same ratio, group size and backup precision."
+        )
+    for one, other in _rescaled_pairs(have, base):
+        if (one in layers) != (other in layers):
+            raise ValueError(
+                f"{one} and {other} were rescaled against each other (AWQ): one without the other changes the "
+                "result. Take both, or neither."
+            )
+    scales = {name: read_constant(node).reshape(-1) for name, node in inserted.items()}
+    return {name: replace(have[name], input_scale=scales.get(name)) for name in layers}
+
+
+def _input_factors(model: ov.Model) -> dict[str, ov.Node]:
+    """Layer -> the Constant that its input is multiplied with, where there is one."""
+    found = {}
+    for name, (weight, *_) in _int4_constants(model).items():
+        source = _layer_of(weight).input_value(0).get_node()
+        if source.get_type_name() == "Multiply":
+            for factors in (value.get_node() for value in source.input_values()):
+                if factors.get_type_name() == "Constant":
+                    found[name] = factors
+    return found
+
+
+def _other_constants(model: ov.Model, without: Iterable[ov.Node] = ()) -> Counter:
+    """Fingerprints of the weights that are not 4-bit, nor the scales of such, nor named in `without`."""
+    skip = {node.get_friendly_name() for nodes in _int4_constants(model).values() for node in nodes}
+    skip |= {node.get_friendly_name() for node in without}
+    return Counter(
+        hashlib.sha256(node.get_data().tobytes()).hexdigest()
+        for node in model.get_ops()
+        if node.get_type_name() == "Constant" and node.get_friendly_name() not in skip and node.get_byte_size() >= 64
+    )
+
+
+def _rescaled_pairs(new: Mapping[str, Int4Weight], old: Mapping[str, Int4Weight]) -> list[tuple[str, str]]:
+    """Layers (consumer, producer) where the consumer's inputs were scaled by s and the producer's outputs by 1/s."""
+    inputs, outputs = {}, {}
+    for name in new.keys() & old.keys():
+        a, b = new[name].dequantize(), old[name].dequantize()
+        for axis, found in ((0, inputs), (1, outputs)):
+            factor = np.log(np.clip((a * b).sum(axis) / ((b * b).sum(axis) + 1e-12), 1e-3, 1e3))
+            if np.quantile(np.abs(factor), 0.99) > RESCALED:
+                found[name] = factor
+    return sorted(
+        (consumer, producer)
+        for consumer, s in inputs.items()
+        for producer, t in outputs.items()
+        if s.shape == t.shape and np.corrcoef(s, t)[0, 1] < -0.9
+    )

@@ -1,0 +1,126 @@
+"""The workflows and .ci/run name only commands that exist, and the Makefile does what its list says."""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from utils import env
+
+ROOT = Path(__file__).resolve().parent.parent
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+TARGETS = set(re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE).group(1).split())
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+CI = (ROOT / ".ci/run").read_text(encoding="utf-8")
+
+
+def load(name: str) -> dict:
+    return yaml.safe_load((ROOT / ".github/workflows" / f"{name}.yml").read_text(encoding="utf-8"))
+
+
+def commands() -> dict[str, str]:
+    """What each workflow, .ci/run and the Makefile run, as text."""
+    found = {"ci/run": CI, "Makefile": MAKEFILE}
+    for file in WORKFLOWS:
+        jobs = yaml.safe_load(file.read_text(encoding="utf-8"))["jobs"]
+        found[file.name] = "\n".join(x.get("run", "") for job in jobs.values() for x in job["steps"])
+    return found
+
+
+def make(*arguments: str) -> subprocess.CompletedProcess:
+    """Run make as from a shell, though `make test` may be what runs the tests."""
+    if shutil.which("make") is None:
+        pytest.skip("no make here: the README has the plain commands")
+    outer = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "ARGS", "CASE", "PYTHON", "LAB_ARGS")
+    kept = {x: y for x, y in os.environ.items() if x not in outer}
+    return subprocess.run(
+        ["make", *arguments], cwd=ROOT, env=kept, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_there_are_three_workflows() -> None:
+    assert [x.name for x in WORKFLOWS] == ["ci.yml", "nightly.yml", "weekly.yml"]
+    for file in WORKFLOWS:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        assert content["permissions"] == {"contents": "read"}
+        assert all(job["timeout-minutes"] for job in content["jobs"].values())
+
+
+def test_ci_covers_systems_and_pythons() -> None:
+    content = load("ci")
+    assert set(content[True]) == {"push", "pull_request"}  # YAML reads the key `on` as true
+    assert content["jobs"]["test"]["strategy"]["matrix"] == {
+        "os": ["ubuntu-latest", "windows-latest", "macos-latest"],
+        "python": ["3.11", "3.12", "3.13"],
+    }
+
+
+def test_weekly_takes_the_latest_and_nightly_the_released() -> None:
+    assert "utils.env --latest" in commands()["weekly.yml"]
+    assert load("weekly")[True]["schedule"] == [{"cron": "17 4 * * 1"}]
+    released = load("nightly")["jobs"]["released"]
+    assert released["env"] == {"MODEL": "released"}
+    assert sorted(released["strategy"]["matrix"]["case"]) == sorted(x.parent.name for x in notebooks())
+
+
+def notebooks() -> list[Path]:
+    return [x for x in (ROOT / "notebooks").glob("*/*.ipynb") if x.stem == x.parent.name]
+
+
+def test_commands_exist() -> None:
+    assert TARGETS == {"help", "env", "lab", "test", "run", "demo", "bench", "train", "bundle", "lock"}
+    modules, targets = set(), set()
+    for text in commands().values():
+        modules |= set(re.findall(r"python(?:\.exe)?\)? -m ([a-z_.]+)|PYTHON\)? -m ([a-z_.]+)", text))
+        targets |= set(re.findall(r"^(?:.*\s)?make (?:-C \S+ )?([a-z]+)\b", text, re.MULTILINE))
+    names = {name for pair in modules for name in pair if name and not name.startswith("notebooks.")}
+    assert {"utils.env", "utils.offline", "utils.run", "utils.demo", "utils.bundle", "pytest"} <= names
+    assert [x for x in sorted(names) if importlib.util.find_spec(x) is None] == []
+    assert targets >= {"test", "env", "run"}
+    assert targets - TARGETS <= {"alone", "test"}
+
+
+def test_ci_run_is_the_readme_command() -> None:
+    assert re.search(r"^make test\b", CI, re.MULTILINE)
+    if os.name == "posix":
+        assert os.access(ROOT / ".ci/run", os.X_OK)
+        assert subprocess.run(["bash", "-n", ROOT / ".ci/run"]).returncode == 0
+
+
+def test_make_alone_lists_its_targets() -> None:
+    listed = re.findall(r"^make (\w+)", make().stdout, re.MULTILINE)
+    assert sorted(listed) == sorted(TARGETS - {"help"})
+
+
+@pytest.mark.parametrize("target", sorted(TARGETS - {"help"}))
+def test_every_target_prepares_first(target) -> None:
+    done = make("-n", target, "CASE=graph_customization", "PYTHON=any-python")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "any-python -m utils.env"
+
+
+def test_targets_run_the_modules() -> None:
+    python = env.VENV_PYTHON.relative_to(ROOT).as_posix()
+    assert f"{python} -m utils.offline {python} -m pytest" in make("-n", "test").stdout
+    assert f"{python} -m utils.run one --json x" in make("-n", "run", "CASE=one", "ARGS=--json x").stdout
+    assert f"{python} -m utils.demo one" in make("-n", "demo", "CASE=one").stdout
+    assert f"{python} -m jupyter lab --ServerApp.ip=127.0.0.1" in make("-n", "lab").stdout
+    assert "token" not in make("-n", "lab").stdout
+
+
+@pytest.mark.parametrize("target", ["run", "demo", "train"])
+def test_a_case_is_asked_for(target) -> None:
+    done = make(target, "PYTHON=true")  # `true -m utils.env` does nothing
+    assert done.returncode == 2
+    assert "Which case? Add CASE=name; there is: " in done.stdout
+
+
+def test_bench_without_anything_to_measure_says_so() -> None:
+    done = make("bench", "CASE=no_such_case", "PYTHON=true")
+    assert done.returncode == 2
+    assert "There is no notebooks/no_such_case/bench.py: nothing to measure." in done.stdout

@@ -1,0 +1,136 @@
+"""Order and statistics of timings, memory of a child, sizes, the machine's limits, the lock."""
+
+import multiprocessing
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from utils import bench
+
+
+def allocate(megabytes: int) -> None:
+    np.ones(megabytes * 125_000)
+
+
+def fail() -> None:
+    raise ValueError("no such model")
+
+
+def hold(lock: str, acquired, release) -> None:
+    with bench.exclusive(lock):
+        acquired.set()
+        release.wait(30)
+
+
+def test_interleave_takes_turns_and_rotates_the_first():
+    calls: list[str] = []
+    timings = bench.interleave(
+        {name: lambda name=name: calls.append(name) for name in "abc"}, rounds=3, warmup=1
+    )
+    assert "".join(calls) == "abc" + "abc" + "bca" + "cab"
+    assert {name: len(timing.samples) for name, timing in timings.items()} == {"a": 3, "b": 3, "c": 3}
+
+
+def test_samples_are_milliseconds(monkeypatch):
+    clock = iter([1.0, 1.002, 5.0, 5.004])
+    monkeypatch.setattr(bench, "perf_counter", lambda: next(clock))
+    timing = bench.interleave({"x": lambda: None}, rounds=2, warmup=0)["x"]
+    assert timing.samples == pytest.approx((2.0, 4.0))
+    assert timing.median_ms == pytest.approx(3.0)
+
+
+def test_percentiles_of_known_samples():
+    timing = bench.Timing.of(range(1, 12))
+    assert (timing.median_ms, timing.p90_ms) == (6.0, 10.0)
+    with pytest.raises(ValueError, match="at least one sample"):
+        bench.Timing.of([])
+    with pytest.raises(ValueError, match="0 callables"):
+        bench.interleave({})
+
+
+@given(st.lists(st.floats(0.001, 1e6), min_size=1))
+def test_percentiles_lie_among_the_samples_whatever_their_order(samples):
+    timing = bench.Timing.of(samples)
+    bounds = [min(samples), timing.median_ms, timing.p90_ms, max(samples)]
+    assert all(lower <= upper * (1 + 1e-12) for lower, upper in pairwise(bounds))
+    assert sum(sample <= timing.p90_ms * (1 + 1e-12) for sample in samples) >= 0.9 * (len(samples) - 1)
+    again = bench.Timing.of(reversed(samples))
+    assert (again.median_ms, again.p90_ms) == (timing.median_ms, timing.p90_ms)
+
+
+def test_row_gives_throughput_and_ratio():
+    ours, torch = bench.Timing.of([20.0]), bench.Timing.of([50.0])
+    row = bench.row("openvino", "INT8", "decode", ours, amount=4, unit="tokens/s", torch=torch, model_mb=7.0)
+    assert (row["throughput"], row["unit"], row["ratio_to_torch"]) == (200.0, "tokens/s", 2.5)
+    assert row["peak_rss_mb"] is None and "label" not in row
+    assert bench.row("torch", "FP32", "decode", torch, label="speed only")["label"] == "speed only"
+    assert bench.row("torch", "FP32", "decode", torch)["ratio_to_torch"] is None
+
+
+def test_peak_memory_is_the_childs_own():
+    ours = np.ones(100_000_000)  # 800 MB here must not count there
+    small, large = bench.peak_rss_mb(allocate, 1), bench.peak_rss_mb(allocate, 300)
+    assert 280 < large - small < 360
+    assert small < 500 < ours.nbytes / 1e6
+
+
+def test_peak_memory_passes_the_functions_error_on():
+    with pytest.raises(ValueError, match="no such model"):
+        bench.peak_rss_mb(fail)
+
+
+def test_size_of_files_folders_and_ir(tmp_path):
+    (tmp_path / "a.xml").write_bytes(b"x" * 1000)
+    (tmp_path / "a.bin").write_bytes(b"x" * 499_000)
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "other").write_bytes(b"x" * 500_000)
+    assert bench.size_mb(tmp_path / "deep" / "other") == 0.5
+    assert bench.size_mb(tmp_path / "a.bin") == 0.499
+    assert bench.size_mb(tmp_path / "a.xml") == 0.5
+    assert bench.size_mb(tmp_path) == 1.0
+
+
+def test_limits_of_the_machine_are_of_a_believable_order():
+    assert 0.5 < bench.read_bandwidth_gbs() < 5000
+    assert 0.5 < bench.matmul_gflops("f32", size=512) < 1e6
+    assert 0.5 < bench.matmul_gflops("bf16", size=512) < 1e6
+    with pytest.raises(ValueError, match="'int8'"):
+        bench.matmul_gflops("int8")
+
+
+def test_one_benchmark_at_a_time(tmp_path, capsys):
+    lock = tmp_path / "bench.lock"
+    context = multiprocessing.get_context("spawn")
+    acquired, release = context.Event(), context.Event()
+    other = context.Process(target=hold, args=(str(lock), acquired, release))
+    other.start()
+    try:
+        assert acquired.wait(30)
+        import threading
+
+        threading.Timer(0.3, release.set).start()
+        with bench.exclusive(lock) as load:
+            assert release.is_set()
+    finally:
+        release.set()
+        other.join(30)
+    assert "Another benchmark is running" in capsys.readouterr().out
+    assert 0 <= load["background_cpu_percent"] <= 100 and load["background_load"] >= 0
+
+
+def test_the_lock_is_given_back_after_an_error(tmp_path, capsys):
+    lock = tmp_path / "bench.lock"
+    with pytest.raises(RuntimeError), bench.exclusive(lock):
+        raise RuntimeError
+    with bench.exclusive(lock):
+        pass
+    assert capsys.readouterr().out == ""
+
+
+def test_machine():
+    machine = bench.machine()
+    assert set(machine) == {"cpu", "cores", "ram_gb", "os"}
+    assert machine["cpu"] and machine["cores"] >= 1 and machine["ram_gb"] > 0.5

@@ -1,0 +1,230 @@
+"""A conversion is built once, whole, and again when anything it depends on changes."""
+
+import hashlib
+import json
+import multiprocessing
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from utils import convert, weights
+
+
+@pytest.fixture(autouse=True)
+def models(tmp_path, monkeypatch):
+    monkeypatch.setenv("MODELS_DIR", str(tmp_path / "models"))
+    return weights.models_dir()
+
+
+class Build:
+    """Writes an IR's two files and counts how often it had to."""
+
+    def __init__(self):
+        self.count = 0
+
+    def __call__(self, folder: Path):
+        self.count += 1
+        (folder / "deep").mkdir()
+        (folder / "model.xml").write_text(f"<net {self.count}/>")
+        (folder / "deep" / "model.bin").write_bytes(bytes(1000))
+
+
+def build_slowly(folder: Path):
+    (folder / "model.bin").write_bytes(bytes(10))
+    (folder.parent / f"built-by-{os.getpid()}").touch()
+    time.sleep(0.5)
+
+
+def build_for_ever(folder: Path):
+    (folder / "model.bin").write_bytes(bytes(10))
+    (folder.parent / "midway").touch()
+    time.sleep(60)
+
+
+def convert_in_a_process(build, results):
+    results.put(str(convert.cached("net", build, checkpoint="abc")))
+
+
+def start(build):
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    process = context.Process(target=convert_in_a_process, args=(build, results))
+    process.start()
+    return process, results
+
+
+def test_built_once_and_found_again(models):
+    build = Build()
+    folder = convert.cached("net-int8", build, checkpoint="abc")
+    assert (
+        folder.parent == models / "ir" and folder.name.startswith("net-int8-") and len(folder.name) == 9 + 12
+    )
+    assert (folder / "model.xml").read_text() == "<net 1/>"
+    assert convert.cached("net-int8", build, checkpoint="abc") == folder
+    assert build.count == 1
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["files"]["deep/model.bin"] == {
+        "size": 1000,
+        "sha256": hashlib.sha256(bytes(1000)).hexdigest(),
+    }
+    assert set(manifest["files"]) == {"model.xml", "deep/model.bin"}
+    assert manifest["inputs"]["checkpoint"] == "abc"
+
+
+def test_everything_it_depends_on_changes_the_folder(monkeypatch):
+    build = Build()
+    versions = {"openvino": "1", "nncf": "2"}
+    monkeypatch.setattr(convert, "_version", lambda package: versions.get(package))
+
+    def ask(checkpoint="abc", **arguments):
+        return convert.cached("net", build, checkpoint=checkpoint, arguments=arguments)
+
+    folders = [ask(), ask(checkpoint="abd"), ask(bits=4), ask(bits=8), ask(names=("a", "b"))]
+    versions["nncf"] = "3"
+    folders += [ask(), convert.cached("net", build, checkpoint="abc", versions=("openvino",))]
+    assert len(set(folders)) == build.count == 7
+    versions["nncf"] = "2"
+    assert [ask(), ask(names=["a", "b"])] == [folders[0], folders[4]]
+    assert build.count == 7
+
+
+def test_a_checkpoint_is_known_by_its_contents(tmp_path):
+    build = Build()
+    checkpoint = tmp_path / "weights.safetensors"
+
+    def ask(contents):
+        checkpoint.write_bytes(contents)
+        return convert.cached("net", build, checkpoint=checkpoint)
+
+    first = ask(b"one")
+    assert ask(b"two") != first and ask(b"one") == first and build.count == 2
+    assert convert.cached("net", build, checkpoint=str(checkpoint)) == first
+    assert convert.cached("net", build, checkpoint=hashlib.sha256(b"one").hexdigest()) == first
+    with pytest.raises(ValueError, match="missing.gguf does not exist"):
+        convert.cached("net", build, checkpoint=tmp_path / "missing.gguf")
+
+
+def test_a_folder_counts_by_names_and_contents_without_hidden_files(tmp_path):
+    folder = tmp_path / "checkpoint"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "a").write_text("1")
+    (folder / "sub" / "b").write_text("2")
+    first = convert.checkpoint_sha256(folder)
+    (folder / ".cache").mkdir()
+    (folder / ".cache" / "etag").write_text("x")
+    (folder / ".receipt.json").write_text("{}")
+    assert convert.checkpoint_sha256(folder) == first
+    (folder / "a").write_text("2")
+    changed = convert.checkpoint_sha256(folder)
+    (folder / "a").rename(folder / "c")
+    assert len({first, changed, convert.checkpoint_sha256(folder)}) == 3
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="empty folder"):
+        convert.checkpoint_sha256(tmp_path / "empty")
+
+
+def test_the_receipt_of_a_download_saves_hashing_until_a_file_is_touched(models, monkeypatch):
+    file = models / "checkpoints" / "net" / "sub" / "weights.gguf"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"weights")
+    receipt = models / "checkpoints" / "net" / ".receipt.json"
+    receipt.write_text(json.dumps({"files": {"sub/weights.gguf": {"size": 7, "sha256": "recorded"}}}))
+    assert convert.checkpoint_sha256(file) == "recorded"
+    by_receipt = convert.checkpoint_sha256(file.parent.parent)
+    later = receipt.stat().st_mtime_ns + 10**9
+    file.write_bytes(b"weightz")
+    os.utime(file, ns=(later, later))
+    assert convert.checkpoint_sha256(file) == hashlib.sha256(b"weightz").hexdigest()
+    assert convert.checkpoint_sha256(file.parent.parent) != by_receipt
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder / "model.xml").unlink(),
+        lambda folder: (folder / "deep" / "model.bin").write_bytes(bytes(999)),
+        lambda folder: (folder / "manifest.json").unlink(),
+        lambda folder: (folder / "manifest.json").write_text('{"inputs"'),
+        lambda folder: (folder / "manifest.json").write_text("[]"),
+        lambda folder: shutil.rmtree(folder),
+    ],
+)
+def test_a_damaged_folder_is_redone(damage):
+    build = Build()
+    folder = convert.cached("net", build, checkpoint="abc")
+    damage(folder)
+    assert convert.cached("net", build, checkpoint="abc") == folder
+    assert build.count == 2
+    assert (folder / "model.xml").read_text() == "<net 2/>"
+    assert (folder / "deep" / "model.bin").stat().st_size == 1000
+
+
+def test_files_added_later_do_no_harm():
+    build = Build()
+    folder = convert.cached("net", build, checkpoint="abc")
+    (folder / "cache.blob").write_text("compiled")
+    assert convert.cached("net", build, checkpoint="abc") == folder and build.count == 1
+
+
+def test_a_failing_build_leaves_nothing(models):
+    def build(folder):
+        (folder / "model.bin").write_bytes(bytes(10))
+        raise RuntimeError("out of patience")
+
+    with pytest.raises(RuntimeError, match="out of patience"):
+        convert.cached("net", build, checkpoint="abc")
+    assert [path.name for path in (models / "ir").iterdir() if not path.name.endswith(".lock")] == []
+    with pytest.raises(RuntimeError, match="wrote no file"):
+        convert.cached("net", lambda folder: None, checkpoint="abc")
+    build = Build()
+    convert.cached("net", build, checkpoint="abc")
+    assert build.count == 1
+
+
+def test_a_conversion_killed_midway_is_redone(models):
+    process, _ = start(build_for_ever)
+    try:
+        deadline = time.monotonic() + 30
+        while not (models / "ir" / "midway").exists():
+            assert time.monotonic() < deadline and process.is_alive()
+            time.sleep(0.02)
+    finally:
+        process.kill()
+        process.join()
+    left = [path.name for path in (models / "ir").iterdir() if path.is_dir()]
+    assert len(left) == 1 and left[0].endswith(".partial")
+    build = Build()
+    folder = convert.cached("net", build, checkpoint="abc")
+    assert build.count == 1 and (folder / "model.xml").is_file()
+    assert [path.name for path in (models / "ir").iterdir() if path.is_dir()] == [folder.name]
+
+
+def test_two_processes_build_once(models):
+    running = [start(build_slowly) for _ in range(2)]
+    folders = {results.get(timeout=30) for _, results in running}
+    for process, _ in running:
+        process.join(30)
+        assert process.exitcode == 0
+    assert len(folders) == 1
+    assert len(list((models / "ir").glob("built-by-*"))) == 1
+
+
+def test_unfinished_siblings_go_unless_somebody_builds_them(models):
+    stale, busy = (models / "ir" / f"net-{key * 12}.partial" for key in "ab")
+    for folder in (stale, busy):
+        folder.mkdir(parents=True)
+    with FileLock(models / "ir" / f".net-{'b' * 12}.lock"):
+        convert.cached("net", Build(), checkpoint="abc")
+    assert not stale.exists() and busy.exists()
+
+
+def test_refusals():
+    for name in ("", "../net", "net int8", ".net"):
+        with pytest.raises(ValueError, match="cannot name a conversion"):
+            convert.cached(name, Build(), checkpoint="abc")
+    with pytest.raises(ValueError, match="arguments of net must be JSON values"):
+        convert.cached("net", Build(), checkpoint="abc", arguments={"bits": {4}})

@@ -1,0 +1,125 @@
+"""The demo of a toy case, reached as a visitor reaches it."""
+
+import os
+import socket
+import sys
+
+import pytest
+
+from utils import demo
+
+TOY = """import gradio as gr
+
+
+def double(number):
+    if number < 0:
+        raise ValueError("The number is negative: choose a positive one.")
+    return 2 * number
+
+
+def receive(file):
+    return file
+
+
+def make_demo():
+    with gr.Blocks() as page:
+        number, answer, button = gr.Number(), gr.Number(), gr.Button()
+        button.click(double, number, answer, api_name="double")
+        file, kept = gr.File(), gr.File()
+        file.upload(receive, file, kept, api_name="receive")
+    return page
+"""
+
+
+@pytest.fixture
+def rooms(tmp_path, monkeypatch):
+    """A package of use cases beside the real one."""
+    room = tmp_path / "toy_rooms" / "toy"
+    room.mkdir(parents=True)
+    (room / "demo.py").write_text(TOY)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "uploads"))
+    yield room.parent
+    for name in [name for name in sys.modules if name.startswith("toy_rooms")]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def page(rooms):
+    blocks = demo.load("toy", rooms)
+    yield blocks
+    blocks.close()
+
+
+@pytest.fixture
+def port():
+    with socket.socket() as listener:
+        listener.bind((demo.HOST, 0))
+        return listener.getsockname()[1]
+
+
+def test_a_visitor_gets_an_answer_or_the_sentence(page, port, monkeypatch):
+    from gradio_client import Client
+
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")  # a dead proxy must not stand between
+    monkeypatch.setenv("NO_PROXY", "intranet")
+    monkeypatch.setenv("no_proxy", "intranet")
+    assert demo.start(page, port) == f"http://127.0.0.1:{port}/"
+    assert os.environ["NO_PROXY"] == "intranet,127.0.0.1,localhost"
+    client = Client(f"http://127.0.0.1:{port}", verbose=False)
+    try:
+        assert client.predict(21, api_name="/double") == 42
+        with pytest.raises(Exception, match="The number is negative: choose a positive one"):
+            client.predict(-1, api_name="/double")
+    finally:
+        client.close()
+
+
+def test_it_is_private_and_bounded(page, port, monkeypatch):
+    import httpx
+
+    monkeypatch.setattr(demo, "MAX_UPLOAD", "1kb")
+    options = demo.launch_options()  # said outright: left out, variables of the environment could decide them
+    assert (options["share"], options["server_name"]) == (False, "127.0.0.1")
+    address = demo.start(page, port)
+    assert page.share is False and page.share_url is None and page.server_name == "127.0.0.1"
+    assert page._queue.max_size == demo.MAX_WAITING
+    assert all(function.concurrency_limit in (1, "default") for function in page.fns.values())
+    assert page.default_config.fns and page._queue.default_concurrency_limit == 1
+    with httpx.Client(trust_env=False) as client:
+        small, large = (
+            client.post(f"{address}gradio_api/upload", files={"files": ("a.txt", bytes(size))})
+            for size in (500, 5000)
+        )
+        assert (small.status_code, large.status_code) == (200, 413)
+        assert client.get(f"{address}config").json()["analytics_enabled"] is False
+
+
+def test_a_taken_port_is_a_sentence(page):
+    with socket.socket() as listener:
+        listener.bind((demo.HOST, 0))
+        listener.listen()
+        taken = listener.getsockname()[1]
+        with pytest.raises(OSError, match=f"Port {taken} is taken. Close the demo"):
+            demo.start(page, taken)
+
+
+def test_unknown_cases_are_listed(rooms, capsys):
+    with pytest.raises(ValueError, match="There is no demo of 'wav2vec'. There are: toy."):
+        demo.load("wav2vec", rooms)
+    assert demo.main(["no_such_case"]) == 2
+    assert "no demo of 'no_such_case'" in capsys.readouterr().err
+
+
+def test_the_command_prints_the_address_and_serves_until_ended(monkeypatch, page, port, capsys):
+    served = []
+    monkeypatch.setattr(demo, "load", lambda case: page)
+    monkeypatch.setattr(page, "block_thread", lambda: served.append(True))
+    assert demo.main(["toy", "--port", str(port)]) == 0
+    assert f"The demo of toy is at http://127.0.0.1:{port}/" in capsys.readouterr().out and served
+    page.close()
+    with socket.socket() as listener:
+        listener.bind((demo.HOST, 0))
+        listener.listen()
+        assert demo.main(["toy", "--port", str(listener.getsockname()[1])]) == 1
+    assert "is taken" in capsys.readouterr().err

@@ -1,0 +1,167 @@
+"""Limits of containers, sentences about what is missing, and the death of a child."""
+
+import math
+import os
+import signal
+import sys
+import threading
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from utils import preflight
+
+
+class Unsendable(Exception):
+    def __reduce__(self):
+        raise TypeError("not to be sent")
+
+
+def add(first, second):
+    return first + second, os.getpid()
+
+
+def refuse():
+    raise ValueError("the prompt is empty")
+
+
+def refuse_unsendably():
+    raise Unsendable("odd")
+
+
+def make_lock():
+    return threading.Lock()
+
+
+def kill_itself():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave():
+    os._exit(7)
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """16 GB of RAM, 10 of them free, and no control groups."""
+    memory = SimpleNamespace(total=16e9, available=10e9)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+    monkeypatch.setattr(preflight, "CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(preflight, "MEMBERSHIP", tmp_path / "membership")
+    return tmp_path
+
+
+def group(folder, **files):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(f"{text}\n")
+
+
+def test_without_groups_the_machine_decides(machine):
+    assert (preflight.free_gb(), preflight.total_gb()) == (10.0, 16.0)
+
+
+def test_cgroup_v2_limit_of_an_ancestor_counts_without_its_cache(machine):
+    (machine / "membership").write_text("0::/box/app\n")
+    group(machine / "cgroup" / "box" / "app", memory__max="max", memory__current=int(1e9))
+    group(
+        machine / "cgroup" / "box",
+        memory__max=int(4e9),
+        memory__current=int(3e9),
+        memory__stat="anon 1\ninactive_file 500000000",
+    )
+    assert (preflight.free_gb(), preflight.total_gb()) == (1.5, 4.0)
+
+
+def test_cgroup_v2_limit_at_the_root_of_a_containers_mount(machine):
+    (machine / "membership").write_text("0::/../outside\n")
+    group(machine / "cgroup", memory__max=int(2e9), memory__current=int(5e8))
+    assert preflight.free_gb() == 1.5
+
+
+def test_cgroup_v1_limit(machine):
+    (machine / "membership").write_text("3:cpuset:/\n4:memory:/box\n1:name=systemd:/\n")
+    group(
+        machine / "cgroup" / "memory" / "box",
+        memory__limit_in_bytes=int(3e9),
+        memory__usage_in_bytes=int(2e9),
+        memory__stat="total_inactive_file 250000000",
+    )
+    group(  # v1 says "no limit" with a number beyond any memory
+        machine / "cgroup" / "memory", memory__limit_in_bytes=2**63 - 4096, memory__usage_in_bytes=int(9e9)
+    )
+    assert (preflight.free_gb(), preflight.total_gb()) == (1.25, 3.0)
+
+
+def test_a_group_over_its_limit_has_nothing_free(machine):
+    (machine / "membership").write_text("0::/\n")
+    group(machine / "cgroup", memory__max=int(1e9), memory__current=int(2e9))
+    assert preflight.free_gb() == 0
+
+
+def test_too_little_memory_is_a_sentence(machine):
+    preflight.check(ram_gb=10)
+    with pytest.raises(preflight.NotEnough) as refusal:
+        preflight.check(ram_gb=12, what="Converting Qwen")
+    assert str(refusal.value).startswith("Converting Qwen needs 12 GB of memory, and 10 GB are free. Close")
+    assert isinstance(refusal.value, OSError)
+
+
+def test_too_little_disk_is_a_sentence(machine, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        preflight.shutil, "disk_usage", lambda path: asked.append(path) or SimpleNamespace(free=3e9)
+    )
+    preflight.check(disk_gb=3, path=machine / "not" / "yet")
+    with pytest.raises(preflight.NotEnough, match=r"needs 5 GB of disk at .*yet, and 3 GB are free"):
+        preflight.check(disk_gb=5, path=machine / "not" / "yet")
+    assert asked == [machine, machine]
+    monkeypatch.setenv("MODELS_DIR", str(machine / "models"))
+    with pytest.raises(preflight.NotEnough, match="models"):
+        preflight.check(disk_gb=5)
+
+
+def test_a_child_returns_its_result_from_another_process():
+    total, process = preflight.in_child(add, 2, 3)
+    assert total == 5 and process != os.getpid()
+    assert preflight.in_child(math.factorial, 5) == 120
+
+
+def test_a_childs_exception_is_raised_here():
+    with pytest.raises(ValueError, match="the prompt is empty"):
+        preflight.in_child(refuse)
+
+
+def test_what_cannot_be_sent_back_is_told():
+    with pytest.raises(RuntimeError, match="The result of make_lock cannot be sent back"):
+        preflight.in_child(make_lock)
+    with pytest.raises(RuntimeError, match=r"The error \(Unsendable\('odd'\)\) of refuse_unsendably"):
+        preflight.in_child(refuse_unsendably)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
+def test_a_killed_child_becomes_a_sentence_about_memory():
+    with pytest.raises(RuntimeError, match=r"Converting failed: its process was killed.*GB are free now"):
+        preflight.in_child(kill_itself, what="Converting")
+    with pytest.raises(RuntimeError, match=r"It needs 0.01 GB"):
+        preflight.in_child(kill_itself, what="Converting", ram_gb=0.01)
+
+
+def test_a_child_that_leaves_without_a_result():
+    with pytest.raises(RuntimeError, match="Converting failed: its process ended with status 7"):
+        preflight.in_child(leave, what="Converting")
+
+
+def test_a_child_is_not_started_without_the_memory(machine):
+    with pytest.raises(preflight.NotEnough, match="Work needs 99 GB"):
+        preflight.in_child(kill_itself, what="Work", ram_gb=99)
+
+
+def test_functions_that_another_process_cannot_import():
+    def local():
+        return 1
+
+    for function in (local, lambda: 1):
+        with pytest.raises(ValueError, match="top level of a module"):
+            preflight.in_child(function)

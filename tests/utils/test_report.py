@@ -1,0 +1,239 @@
+"""Results are checked when written and when read; the tables made from them are stable."""
+
+import json
+
+import nbformat
+import numpy as np
+import pytest
+
+from utils import bench, compare, report
+
+PARITY = [compare.parity("decoder | all layers", [1.0, 2.0], [1.0, 2.00001], 1e-4)]
+QUALITY = [
+    compare.quality("perplexity", "FP16", 12.0, 12.0, 12.5, "lower"),
+    compare.quality("perplexity", "INT4", 13.25, 12.0, 14.0, "lower"),
+    compare.control("perplexity", "zero points ignored", 5432.1, 14.0, "lower"),
+    compare.quality("agreement", "INT4", 0.875, 1.0, None, "higher"),
+]
+FAST, SLOW = bench.Timing.of([10.0]), bench.Timing.of([31.26])
+SPEED = [
+    bench.row(
+        "openvino", "INT4", "prefill 512", FAST, torch=SLOW, amount=512, unit="tokens/s", model_mb=83.3
+    ),
+    bench.row("torch eager", "FP32", "prefill 512", SLOW),
+]
+
+
+def save(folder, **changes):
+    tables = {"parity": PARITY, "quality": QUALITY, "speed": SPEED, "model": "tiny", "device": "CPU"}
+    return report.save("toy", **(tables | changes), folder=folder)
+
+
+def test_saved_results_are_complete_and_load(tmp_path):
+    path = save(tmp_path / "new", notes={"read bandwidth GB/s": 38.25})
+    assert path == tmp_path / "new" / "toy.json"
+    results = report.load(path)
+    assert (results["case"], results["model"], results["device"]) == ("toy", "tiny", "CPU")
+    assert results["cores"] >= 1 and results["cpu"] and results["versions"]["numpy"] == np.__version__
+    assert results["quality"][0]["pass"] is True and results["quality"][3]["pass"] is None
+    assert results["speed"][0]["ratio_to_torch"] == pytest.approx(3.126)
+    assert "date" not in results
+    assert report.load(save(tmp_path, date="2026-11-21"))["date"] == "2026-11-21"
+    assert report.verdict(results) == (True, [])
+
+
+def test_the_folder_follows_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("RESULTS_DIR", str(tmp_path / "elsewhere"))
+    assert save(None) == tmp_path / "elsewhere" / "toy.json"
+
+
+def test_pass_is_computed_not_believed(tmp_path):
+    lie = compare.quality("perplexity", "INT4", 99.0, 12.0, 14.0, "lower") | {"pass": True}
+    path = save(tmp_path, quality=[QUALITY[0], lie, QUALITY[2]])
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    assert stored["quality"][1]["pass"] is False
+    stored["quality"][1]["pass"] = True
+    path.write_text(json.dumps(stored), encoding="utf-8")
+    with pytest.raises(report.InvalidResults, match="store pass=True, but perplexity at INT4 is 99"):
+        report.load(path)
+
+
+def test_the_verdict_names_what_fails(tmp_path):
+    quality = [*QUALITY[:2], QUALITY[2], compare.control("perplexity", "neighbour", 13.0, 14.0, "lower")]
+    results = report.load(save(tmp_path, quality=quality))
+    assert report.verdict(results) == (
+        False,
+        [
+            "toy: the control 'neighbour' of perplexity reaches 13, but must not reach the threshold 14 "
+            "(lower is better)."
+        ],
+    )
+
+
+def test_a_verdict_needs_evidence(tmp_path):
+    results = report.load(save(tmp_path, parity=[], quality=QUALITY[3:]))
+    passed, failing = report.verdict(results)
+    assert not passed and len(failing) == 2
+    assert "parity table is empty" in failing[0] and "no row with a threshold" in failing[1]
+
+
+def changed(row, **values):
+    return {key: value for key, value in (row | values).items() if value != "absent"}
+
+
+@pytest.mark.parametrize(
+    ("tables", "fault"),
+    [
+        ({"parity": [changed(PARITY[0], tolerance="small")]}, "'tolerance': 'small'.* cannot be judged"),
+        ({"parity": [changed(PARITY[0], cosine="absent")]}, "'cosine' is a required property"),
+        ({"parity": [changed(PARITY[0], cosine=1.5)]}, r"\$.parity\[0\].cosine: 1.5"),
+        ({"speed": [changed(SPEED[0], runtime=3)]}, r"speed\[0\].runtime"),
+        ({"speed": [changed(SPEED[0], colour="red")]}, "colour"),
+        ({"speed": [changed(SPEED[0], median_ms=0)]}, "median_ms"),
+        ({"speed": [changed(SPEED[0], median_ms=float("nan"))]}, "NaN or an infinite number at .*median_ms"),
+        ({"notes": {"bandwidth": float("inf")}}, "NaN or an infinite number at .*bandwidth"),
+        ({"notes": {"bandwidth": object()}}, "type object"),
+        ({"date": "yesterday"}, "date"),
+        ({"quality": QUALITY[:2]}, "12.5 of perplexity at FP16 has no control that fails it"),
+        (
+            {"quality": [QUALITY[0], compare.control("perplexity", "mild", 12.4, 12.5, "lower")]},
+            r"no control that fails it \(controls: \[12.4\]\)",
+        ),
+        (
+            {"quality": [QUALITY[1], QUALITY[2] | {"threshold": 15.0}]},
+            "'zero points ignored' has threshold 15.0, which no row of 'perplexity' has",
+        ),
+        (
+            {"quality": [QUALITY[1] | {"reference": 14.5}, QUALITY[2]]},
+            "threshold 14 of perplexity at INT4 is out of reach of the reference 14.5",
+        ),
+        ({"quality": [QUALITY[1] | {"reference": None}, QUALITY[2]]}, "out of reach of the reference None"),
+        ({"quality": [QUALITY[1], changed(QUALITY[2], control="absent")]}, "'control'"),
+    ],
+)
+def test_refused_results_leave_the_earlier_file(tmp_path, tables, fault):
+    before = save(tmp_path).read_bytes()
+    with pytest.raises(report.InvalidResults, match=fault):
+        save(tmp_path, **tables)
+    assert [path.name for path in tmp_path.iterdir()] == ["toy.json"]
+    assert (tmp_path / "toy.json").read_bytes() == before
+
+
+def test_numpy_numbers_are_stored_as_plain_ones(tmp_path):
+    path = save(tmp_path, speed=[SPEED[0] | {"median_ms": np.float32(2.5), "peak_rss_mb": np.int64(7)}])
+    assert '"median_ms": 2.5' in path.read_text(encoding="utf-8")
+
+
+def test_unreadable_results(tmp_path):
+    (tmp_path / "toy.json").write_text("{")
+    for name in ("toy.json", "missing.json"):
+        with pytest.raises(report.InvalidResults, match=f"{name} cannot be read"):
+            report.load(tmp_path / name)
+
+
+@pytest.fixture
+def collection(tmp_path):
+    """A repository with one measured case, one that is not measured yet, and three README files."""
+    for case in ("toy", "unmeasured"):
+        folder = tmp_path / "notebooks" / case
+        folder.mkdir(parents=True)
+        cells = [
+            nbformat.v4.new_code_cell("1"),
+            nbformat.v4.new_markdown_cell("intro\n# A toy model\n## More"),
+        ]
+        nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / f"{case}.ipynb")
+        card = "\n".join(
+            f"## {name}\n<!-- results:{name} -->\nold\n<!-- /results -->"
+            for name in ("parity", "quality", "speed")
+        )
+        (folder / "README.md").write_text(f"# {case}\n{card}\nend\n", encoding="utf-8")
+    (tmp_path / "README.md").write_text(
+        "top\n<!-- results:catalogue --><!-- /results -->\nbottom\n", encoding="utf-8"
+    )
+    save(tmp_path / "results", notes={"background load": 0.25})
+    save(
+        tmp_path / "results" / "bench",
+        parity=[],
+        quality=[],
+        speed=[SPEED[0] | {"label": "speed only"}],
+        date="2026-11-21",
+    )
+    return tmp_path
+
+
+def test_catalogue_row(collection):
+    report.regenerate(collection)
+    assert (collection / "README.md").read_text(encoding="utf-8") == (
+        "top\n<!-- results:catalogue -->\n"
+        "| Use case | Measured with | Largest difference from PyTorch | Quality | Speed | Verdict |\n"
+        "| --- | --- | --- | --- | --- | --- |\n"
+        "| [A toy model](notebooks/toy/toy.ipynb) | tiny, CPU "
+        "| 1.00e-05 (decoder \\| all layers; tolerance 1.00e-04) "
+        "| perplexity 12 at FP16 (at most 12.5) | 3.1x PyTorch (INT4, prefill 512) | pass |\n"
+        "<!-- /results -->\nbottom\n"
+    )
+
+
+def test_card_tables(collection):
+    report.regenerate(collection)
+    card = (collection / "notebooks" / "toy" / "README.md").read_text(encoding="utf-8")
+    for line in (
+        "| decoder \\| all layers | 1.00e-05 | 1.000000 | 1.00e-04 | pass |",
+        "| perplexity (lower is better) | INT4 | 13.25 | 12 | 14 | pass |",
+        "| perplexity (lower is better) | control: zero points ignored | 5,432 "
+        "| – | 14 | loses, as it must |",
+        "| agreement (higher is better) | INT4 | 0.875 | 1 | – | reported |",
+        "| prefill 512 | openvino | INT4 | 10 | 10 | 51,200 tokens/s | 3.13 | – | 83.3 |",
+        "| prefill 512 | torch eager | FP32 | 31.3 | 31.3 | 32 calls/s | – | – | – |",
+        "| prefill 512 (speed only) | openvino | INT4 | 10 | 10 | 51,200 tokens/s | 3.13 | – | 83.3 |",
+        "* background load: 0.25",
+    ):
+        assert line in card.splitlines()
+    assert "Measured on 2026-11-21 by `make bench CASE=toy` with model tiny on CPU" in card
+    assert card.startswith("# toy\n## parity\n") and card.endswith("<!-- /results -->\nend\n")
+    other = (collection / "notebooks" / "unmeasured" / "README.md").read_text(encoding="utf-8")
+    assert other.count("Not measured yet: `make run CASE=unmeasured`") == 3
+
+
+def test_regeneration_is_stable_and_check_only_looks(collection):
+    files = [collection / "README.md", *sorted(collection.glob("notebooks/*/README.md"))]
+    before = [file.read_bytes() for file in files]
+    assert report.regenerate(collection, write=False) == files
+    assert [file.read_bytes() for file in files] == before
+    assert report.regenerate(collection) == files
+    written = [file.read_bytes() for file in files]
+    assert report.regenerate(collection) == [] and [file.read_bytes() for file in files] == written
+    save(collection / "results", speed=[])
+    assert report.regenerate(collection, write=False) == files[:2]
+
+
+def test_a_failing_case_shows_in_the_catalogue(collection):
+    save(collection / "results", parity=[PARITY[0] | {"tolerance": 0.0}])
+    report.regenerate(collection)
+    text = (collection / "README.md").read_text(encoding="utf-8")
+    assert "**FAIL**" in text and "tolerance 0)" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("<!-- results:catalogue -->", "without its"),
+        ("<!-- results:parity -->\n<!-- /results -->", "asks for results:parity"),
+    ],
+)
+def test_wrong_markers(collection, text, fault):
+    (collection / "README.md").write_text(text)
+    with pytest.raises(report.InvalidResults, match=fault):
+        report.regenerate(collection)
+    assert (collection / "README.md").read_text() == text
+
+
+def test_command_line(collection, monkeypatch, capsys):
+    monkeypatch.setattr(report, "ROOT", collection)
+    monkeypatch.setattr(report.regenerate, "__defaults__", (collection, True))
+    assert report.main(["--check"]) == 1
+    assert "README.md is stale: run python -m utils.report" in capsys.readouterr().out
+    assert report.main([]) == 0 and report.main(["--check"]) == 0
+    (collection / "results" / "toy.json").write_text("{}")
+    assert report.main([]) == 1
+    assert "'case' is a required property" in capsys.readouterr().err

@@ -1,0 +1,224 @@
+"""Measuring: interleaved timings, peak memory in a fresh process, sizes, and the machine's own limits.
+
+Times drift by tens of percent from run to run, so what is compared is measured in turns within one run, and
+one benchmark at a time has the machine (`exclusive`). MB and GB are powers of ten.
+"""
+
+import os
+import platform
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import psutil
+
+from utils import preflight
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Samples in ms, in the order they were taken, with their median and 90th percentile."""
+
+    median_ms: float
+    p90_ms: float
+    samples: tuple[float, ...]
+
+    @classmethod
+    def of(cls, samples) -> "Timing":
+        samples = tuple(float(sample) for sample in samples)
+        if not samples:
+            raise ValueError("A timing needs at least one sample.")
+        return cls(float(np.median(samples)), float(np.percentile(samples, 90)), samples)
+
+
+def interleave(
+    callables: Mapping[str, Callable[[], object]], rounds: int = 5, warmup: int = 1
+) -> dict[str, Timing]:
+    """Time each callable once per round, all in turns, after `warmup` unmeasured calls of each.
+
+    The turn starts one callable further in each round, so that none always runs after the same neighbour.
+    """
+    labels = list(callables)
+    if not labels or rounds < 1:
+        raise ValueError(
+            f"Timing needs a callable and a round; got {len(labels)} callables and {rounds} rounds."
+        )
+    for _ in range(warmup):
+        for label in labels:
+            callables[label]()
+    samples: dict[str, list[float]] = {label: [] for label in labels}
+    for turn in range(rounds):
+        start = turn % len(labels)
+        for label in labels[start:] + labels[:start]:
+            begin = perf_counter()
+            callables[label]()
+            samples[label].append((perf_counter() - begin) * 1e3)
+    return {label: Timing.of(taken) for label, taken in samples.items()}
+
+
+def row(
+    runtime: str,
+    precision: str,
+    workload: str,
+    timing: Timing,
+    *,
+    amount: float = 1.0,
+    unit: str = "calls/s",
+    torch: Timing | None = None,
+    peak_rss_mb: float | None = None,
+    model_mb: float | None = None,
+    label: str | None = None,
+) -> dict:
+    """A row of the speed table. One call does `amount` of `unit` (48 tokens: `amount=48, unit="tokens/s"`).
+
+    `torch` is the peer's timing on the same workload: the ratio is how many times faster this runtime is.
+    `label` says what the numbers are good for, such as "speed only" for weights that are not the released
+    ones.
+    """
+    measured = {
+        "runtime": runtime,
+        "precision": precision,
+        "workload": workload,
+        "median_ms": timing.median_ms,
+        "p90_ms": timing.p90_ms,
+        "throughput": amount * 1e3 / timing.median_ms,
+        "unit": unit,
+        "ratio_to_torch": None if torch is None else torch.median_ms / timing.median_ms,
+        "peak_rss_mb": peak_rss_mb,
+        "model_mb": model_mb,
+    }
+    return measured if label is None else measured | {"label": label}
+
+
+def peak_rss_mb(function: Callable, *args) -> float:
+    """Peak resident memory in MB of a fresh process that calls an importable function and nothing else.
+
+    Interpreter and imports count, as they do for a user; so compare two such numbers, or read it beside the
+    model's size. Exceptions of the function are raised here; a killed process becomes a RuntimeError.
+    """
+    return preflight.in_child(
+        _peak_after, function, args, what=f"Measuring the memory of {function.__name__}"
+    )
+
+
+def _peak_after(function: Callable, args: tuple) -> float:
+    function(*args)
+    return _peak_bytes() / 1e6
+
+
+def _peak_bytes() -> int:
+    # ru_maxrss would not do on Linux: it survives exec, and so reports the peak of the parent
+    if platform.system() == "Linux":
+        with open("/proc/self/status", encoding="ascii") as status:
+            return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
+    if platform.system() == "Windows":
+        return psutil.Process().memory_info().peak_wset
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
+
+
+def size_mb(path: str | Path) -> float:
+    """Size in MB of a file, or of all files below a folder. An IR's .bin counts with its .xml."""
+    path = Path(path)
+    if path.is_dir():
+        files = [file for file in path.rglob("*") if file.is_file()]
+    else:
+        weights = path.with_suffix(".bin")
+        files = [path, weights] if path.suffix == ".xml" and weights.exists() else [path]
+    return sum(file.stat().st_size for file in files) / 1e6
+
+
+def read_bandwidth_gbs() -> float:
+    """GB/s at which all cores together read memory: the best of five passes over 1 GB. It bounds token rates.
+
+    One thread per core reduces its own slice; numpy lets go of the interpreter lock while it does. An OR of
+    64-bit words computes next to nothing per byte, so the memory is what limits it.
+    """
+    buffer = np.ones(1 << 27, dtype=np.uint64)
+    cores = _cores()
+    slices = np.array_split(buffer, cores)
+    best = np.inf
+    with ThreadPoolExecutor(cores) as pool:
+        for _ in range(6):  # the first pass only warms up the threads
+            begin = perf_counter()
+            list(pool.map(np.bitwise_or.reduce, slices))
+            best = min(best, perf_counter() - begin)
+    return buffer.nbytes / 1e9 / best
+
+
+def matmul_gflops(dtype: str = "f32", size: int = 2048) -> float:
+    """GFLOP/s of OpenVINO's product of two square matrices at inference precision "f32" or "bf16", best of
+    five.
+
+    The limit that prefill and convolutions run into. Where the CPU has no bf16 arithmetic the plugin
+    computes in f32, and both numbers agree.
+    """
+    if dtype not in ("f32", "bf16"):
+        raise ValueError(f"dtype is {dtype!r}: say 'f32' or 'bf16'.")
+    import openvino as ov
+    from openvino import opset13 as ops
+
+    rng = np.random.default_rng(0)
+    left = ops.parameter([size, size], np.float32)
+    product = ops.matmul(left, ops.constant(rng.standard_normal((size, size), dtype=np.float32)), False, True)
+    settings = {"INFERENCE_PRECISION_HINT": dtype, "PERFORMANCE_HINT": "LATENCY"}
+    request = ov.Core().compile_model(ov.Model([product], [left]), "CPU", settings).create_infer_request()
+    request.infer([rng.standard_normal((size, size), dtype=np.float32)])
+    best = min(interleave({"product": request.infer}, rounds=5)["product"].samples)
+    return 2 * size**3 / 1e6 / best
+
+
+@contextmanager
+def exclusive(lock: str | Path | None = None) -> Iterator[dict]:
+    """One benchmark at a time on this machine: waits for the lock, then yields the load found at the start.
+
+    The dict has `background_cpu_percent` (of all cores, over half a second) and `background_load`
+    (processes that ran or waited, averaged over a minute). `lock` is a file; the default lies in the
+    system's temporary folder.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = Path(lock or Path(tempfile.gettempdir()) / "openvino-notebooks-bench.lock")
+    guard = FileLock(lock, mode=0o666)  # other users of the machine take turns too
+    try:
+        guard.acquire(timeout=0)
+    except Timeout:
+        print(f"Another benchmark is running (it holds {lock}): waiting for it to end.", flush=True)
+        guard.acquire()
+    try:
+        yield {
+            "background_cpu_percent": psutil.cpu_percent(interval=0.5),
+            "background_load": round(psutil.getloadavg()[0], 2),
+        }
+    finally:
+        guard.release()
+
+
+def machine() -> dict:
+    """cpu (model name), cores and ram_gb (that this process may use), and os of this machine."""
+    return {
+        "cpu": _cpu(),
+        "cores": _cores(),
+        "ram_gb": round(preflight.total_gb(), 1),
+        "os": platform.platform(terse=True),
+    }
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):  # a container may own fewer than the machine has
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _cpu() -> str:
+    if platform.system() == "Linux":
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,201 @@
+"""Cached conversion: a folder of OpenVINO IR, keyed by checkpoint, arguments and package versions.
+
+A build goes to `<folder>.partial`, gets a manifest as its last file and is then renamed, so a folder with a
+valid manifest is complete. Processes that ask for the same conversion wait for each other and build it
+once.
+"""
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+
+from utils import weights
+
+PACKAGES = ("openvino", "nncf", "transformers", "optimum-intel", "torch")
+
+
+def cached(
+    name: str,
+    build: Callable[[Path], object],
+    *,
+    checkpoint: str | Path,
+    arguments: Mapping | None = None,
+    versions: Sequence[str] = PACKAGES,
+) -> Path:
+    """The folder `models/ir/<name>-<key>` that `build(folder)` filled, now or in an earlier run.
+
+    `checkpoint` is a path (file or folder, hashed) or a digest. `arguments` is whatever else shapes the
+    result, as JSON values. `versions` names the packages whose version does. Raises ValueError for a name
+    or arguments that cannot be used, RuntimeError when `build` wrote nothing; what `build` raises passes
+    through. Whatever goes wrong, no folder is left that a later call trusts.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise ValueError(f"{name!r} cannot name a conversion: use letters, digits, '.', '_' and '-'.")
+    inputs = {
+        "checkpoint": checkpoint_sha256(Path(checkpoint)) if _is_path(checkpoint) else checkpoint,
+        "arguments": dict(arguments or {}),
+        "versions": {package: _version(package) for package in versions},
+    }
+    try:
+        key = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
+    except TypeError as error:
+        raise ValueError(
+            f"The arguments of {name} must be JSON values (str, number, list, dict): {error}."
+        ) from error
+    folder = weights.models_dir() / "ir" / f"{name}-{key}"
+    inputs = json.loads(json.dumps(inputs))  # as the manifest gives them back: tuples are lists
+    if _is_complete(folder, inputs):  # before the lock, so that a read-only folder of models will do
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(folder):
+        if not _is_complete(folder, inputs):
+            _remove_leftovers(folder)
+            _build(folder, build, inputs)
+    return folder
+
+
+def checkpoint_sha256(path: Path) -> str:
+    """SHA-256 of a file, or of a folder's names and contents; hidden files (receipts, download caches) do
+    not count.
+
+    For a checkpoint that `weights` fetched, the hashes of its receipt serve as long as no file changed since.
+    """
+    if not path.exists():
+        raise ValueError(f"The checkpoint {path} does not exist. Fetch it first, or correct the path.")
+    known = _receipt(path)
+    if path.is_file():
+        return known.get(path) or weights.sha256(path)
+    names = sorted(
+        file.relative_to(path).as_posix()
+        for file in path.rglob("*")
+        if file.is_file() and not any(part.startswith(".") for part in file.relative_to(path).parts)
+    )
+    if not names:
+        raise ValueError(f"The checkpoint {path} is an empty folder.")
+    whole = hashlib.sha256()
+    for name in names:
+        whole.update(f"{name}\0{known.get(path / name) or weights.sha256(path / name)}\n".encode())
+    return whole.hexdigest()
+
+
+def _receipt(path: Path) -> dict[Path, str]:
+    """Hashes recorded when the checkpoint was fetched, of those files that were not touched since."""
+    home = weights.models_dir() / "checkpoints"
+    for folder in (path, *path.parents):
+        receipt = folder / ".receipt.json"
+        if home in folder.parents and receipt.is_file():
+            recorded = json.loads(receipt.read_text(encoding="utf-8"))["files"]
+            files = {folder / name: entry for name, entry in recorded.items() if (folder / name).is_file()}
+            return {
+                file: entry["sha256"]
+                for file, entry in files.items()
+                if file.stat().st_size == entry["size"]
+                and file.stat().st_mtime_ns <= receipt.stat().st_mtime_ns
+            }
+    return {}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _is_path(checkpoint: str | Path) -> bool:
+    """A path given as text counts too, if it exists: taken for a digest it would never change the key."""
+    return isinstance(checkpoint, Path) or Path(checkpoint).exists()
+
+
+def _lock(folder: Path):
+    from filelock import FileLock
+
+    return FileLock(folder.with_name(f".{folder.name}.lock"))
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock; say so when that means waiting. It is released when its process dies."""
+    from filelock import Timeout
+
+    lock = _lock(folder)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        print(f"Another process is converting {folder.name}: waiting for it.", flush=True)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _partial(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.partial")
+
+
+def _is_complete(folder: Path, inputs: dict) -> bool:
+    """Whether the manifest is there, belongs to these inputs, and every file has the size it records."""
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        return manifest["inputs"] == inputs and all(
+            (folder / name).stat().st_size == entry["size"] for name, entry in manifest["files"].items()
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what is unfinished or damaged here, and unfinished siblings that nobody is building."""
+    from filelock import Timeout
+
+    for stale in (folder, _partial(folder)):  # their lock is ours
+        if stale.exists():
+            _remove(stale)
+    base = folder.name.rpartition("-")[0]
+    for stale in folder.parent.glob(f"{base}-*.partial"):
+        try:
+            with _lock(stale.with_suffix("")).acquire(timeout=0):
+                _remove(stale)
+        except Timeout:
+            pass  # another process is at work there
+
+
+def _remove(folder: Path) -> None:
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:
+        raise OSError(
+            f"{folder} is incomplete and cannot be removed ({error}). "
+            "Close whatever uses it (a running kernel?), or delete it by hand."
+        ) from error
+
+
+def _build(folder: Path, build: Callable[[Path], object], inputs: dict) -> None:
+    partial = _partial(folder)
+    partial.mkdir()
+    try:
+        build(partial)
+        files = {
+            file.relative_to(partial).as_posix(): {
+                "size": file.stat().st_size,
+                "sha256": weights.sha256(file),
+            }
+            for file in sorted(partial.rglob("*"))
+            if file.is_file()
+        }
+        if not files:
+            raise RuntimeError(
+                f"The conversion {folder.name} wrote no file: its build function must fill the folder."
+            )
+        manifest = json.dumps({"inputs": inputs, "files": files}, indent=1)
+        (partial / "manifest.json").write_text(manifest, encoding="utf-8")
+        partial.rename(folder)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise

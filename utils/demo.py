@@ -1,0 +1,100 @@
+"""Shows a use case's Gradio demo on this machine only: 127.0.0.1, no public link, no analytics, bounded load.
+
+`python -m utils.demo CASE [--port 7860]`; in a notebook `demo.start(make_demo(...))`.
+"""
+
+import argparse
+import importlib
+import os
+import sys
+from pathlib import Path
+
+from utils.weights import ROOT
+
+os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when a page is made, so before make_demo() runs
+HOST = "127.0.0.1"
+MAX_UPLOAD = "20mb"
+MAX_WAITING = 16
+
+
+def cases(notebooks: Path = ROOT / "notebooks") -> list[str]:
+    """The use cases that have a demo."""
+    return sorted(path.parent.name for path in notebooks.glob("*/demo.py"))
+
+
+def load(case: str, notebooks: Path = ROOT / "notebooks"):
+    """The Blocks that `notebooks.<case>.demo.make_demo()` makes. Raises ValueError for an unknown case."""
+    if case not in cases(notebooks):
+        raise ValueError(f"There is no demo of {case!r}. There are: {', '.join(cases(notebooks)) or 'none'}.")
+    return importlib.import_module(f"{notebooks.name}.{case}.demo").make_demo()
+
+
+def queue_options() -> dict:
+    """Arguments for `Blocks.queue`: one request computes, a few wait, more are refused with a message."""
+    return {"max_size": MAX_WAITING, "default_concurrency_limit": 1}
+
+
+def launch_options(port: int | None = None) -> dict:
+    """Arguments for `Blocks.launch`: this machine only, nothing reported or recorded, small uploads.
+
+    Without a port Gradio takes the first free one from 7860 on. An error's sentence is shown to the visitor.
+    """
+    return {
+        "server_name": HOST,
+        "server_port": port,
+        "share": False,
+        "max_file_size": MAX_UPLOAD,
+        "show_error": True,
+        "footer_links": [],
+        "run_history": False,
+        "enable_monitoring": False,
+        "mcp_server": False,
+        "ssr_mode": False,
+        "pwa": False,
+        "quiet": True,
+    }
+
+
+def start(blocks, port: int | None = None) -> str:
+    """Serve a page in the background and return its address; in a notebook it also appears below the cell.
+
+    Raises OSError when the port is taken.
+    """
+    _reach_loopback_directly()
+    blocks.queue(**queue_options())
+    try:
+        _, address, _ = blocks.launch(prevent_thread_lock=True, **launch_options(port))
+    except OSError as error:
+        taken = f"Port {port} is taken" if port else "No port from 7860 on is free"
+        raise OSError(f"{taken}. Close the demo that uses it, or choose another with --port.") from error
+    return address
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m utils.demo", description="Show a use case's demo.")
+    parser.add_argument("case", help=f"one of: {', '.join(cases())}")
+    parser.add_argument("--port", type=int, help="default: the first free one from 7860 on")
+    given = parser.parse_args(arguments)
+    try:
+        blocks = load(given.case)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    try:
+        print(f"The demo of {given.case} is at {start(blocks, given.port)} (Ctrl-C ends it)", flush=True)
+        blocks.block_thread()
+    except OSError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _reach_loopback_directly() -> None:
+    """Gradio asks its own page whether it is up: that must not go through a proxy."""
+    hosts = [host for host in os.environ.get("NO_PROXY", os.environ.get("no_proxy", "")).split(",") if host]
+    if HOST not in hosts:
+        os.environ["NO_PROXY"] = os.environ["no_proxy"] = ",".join([*hosts, HOST, "localhost"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

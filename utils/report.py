@@ -1,0 +1,279 @@
+"""Results of a use case as JSON (schema-checked, verdict recomputed), and the README tables made from them.
+
+`python -m utils.report` rewrites what stands between `<!-- results:NAME -->` and `<!-- /results -->` in
+README.md (NAME: catalogue) and in notebooks/*/README.md (NAME: parity, quality or speed); with `--check` it
+only tells what is stale.
+"""
+
+import argparse
+import json
+import math
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+
+from utils import bench, compare, tables
+from utils.weights import ROOT
+
+SCHEMA = Path(__file__).with_name("results.schema.json")
+PACKAGES = (
+    "openvino",
+    "openvino-genai",
+    "nncf",
+    "torch",
+    "transformers",
+    "optimum-intel",
+    "onnxruntime",
+    "numpy",
+)
+MARKED = re.compile(r"<!-- results:(\S+) -->(.*?)<!-- /results -->", re.DOTALL)
+
+
+class InvalidResults(ValueError):
+    """Results that break the schema, contradict themselves, or prove nothing."""
+
+
+def save(
+    case: str,
+    *,
+    model: str,
+    device: str,
+    parity: Iterable[Mapping],
+    quality: Iterable[Mapping],
+    speed: Iterable[Mapping],
+    notes: Mapping | None = None,
+    folder: str | Path | None = None,
+    date: str | None = None,
+) -> Path:
+    """Write `<folder>/<case>.json` and return its path; the folder is RESULTS_DIR, or `results` in the
+    repository.
+
+    `notes` maps names to numbers or short texts (limits of the machine, background load), shown below the
+    speed table. `date` is YYYY-MM-DD, for benchmarks. Each row's `pass` is computed here. Raises
+    InvalidResults, and then leaves an earlier file as it was.
+    """
+    machine = bench.machine()
+    results = {
+        "case": case,
+        "model": model,
+        "device": device,
+        "cpu": machine["cpu"],
+        "cores": machine["cores"],
+        "versions": _versions(),
+        **({"date": date} if date else {}),
+        **({"notes": dict(notes)} if notes else {}),
+        "parity": [_judged(row) for row in parity],
+        "quality": [_judged(row) for row in quality],
+        "speed": [dict(row) for row in speed],
+    }
+    results = json.loads(json.dumps(results, default=_plain))
+    validate(results, case)
+    path = Path(folder or os.environ.get("RESULTS_DIR") or ROOT / "results") / f"{case}.json"
+    _write(path, json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    return path
+
+
+def load(path: str | Path) -> dict:
+    """Read and check a results file. Raises InvalidResults for anything `save` would not have written."""
+    try:
+        results = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InvalidResults(f"{path} cannot be read as results: {error}. Run the notebook again.") from error
+    validate(results, str(path))
+    return results
+
+
+def validate(results: dict, name: str) -> None:
+    """Raise InvalidResults unless the schema holds, every number is finite, each stored `pass` is the
+    computed one, and each thresholded metric has a control with the threshold between control and
+    reference."""
+    import jsonschema
+
+    validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
+    if error := jsonschema.exceptions.best_match(validator.iter_errors(results)):
+        raise InvalidResults(f"Results of {name} break the schema at {error.json_path}: {error.message}.")
+    if where := _not_finite(results, "$"):
+        raise InvalidResults(f"Results of {name} hold NaN or an infinite number at {where}.")
+    for row in results["parity"] + results["quality"]:
+        if row["pass"] != compare.passes(row):
+            raise InvalidResults(
+                f"Results of {name} store pass={row['pass']}, but {compare.sentence(row)}. "
+                "Write results with report.save, not by hand."
+            )
+    _check_controls(results["quality"], name)
+
+
+def verdict(results: Mapping) -> tuple[bool, list[str]]:
+    """Whether results pass, and what fails as sentences. Results that prove nothing fail too."""
+    failing = [
+        compare.sentence(row)
+        for row in [*results["parity"], *results["quality"]]
+        if compare.passes(row) is False
+    ]
+    if not results["parity"]:
+        failing.append("the parity table is empty: nothing was held against PyTorch")
+    if not any(row["threshold"] is not None and "controls" not in row for row in results["quality"]):
+        failing.append("the quality table has no row with a threshold: nothing could fail")
+    return not failing, [f"{results['case']}: {sentence}." for sentence in failing]
+
+
+def regenerate(root: Path = ROOT, write: bool = True) -> list[Path]:
+    """Bring the tables of all README files up to date (or only look); returns those that were stale."""
+    stale = []
+    for readme in [root / "README.md", *sorted(root.glob("notebooks/*/README.md"))]:
+        if not readme.is_file():
+            continue
+        before = readme.read_text(encoding="utf-8")
+        if len(MARKED.findall(before)) != before.count("<!-- results:"):
+            raise InvalidResults(
+                f"{readme} has a '<!-- results:NAME -->' without its '<!-- /results -->'. Add it."
+            )
+        after = MARKED.sub(lambda match, at=readme: _generated(match[1], at, root), before)
+        if after != before:
+            stale.append(readme)
+            if write:
+                _write(readme, after)
+    return stale
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m utils.report", description="Tables of the README files.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a table is stale")
+    check = parser.parse_args(arguments).check
+    try:
+        stale = regenerate(write=not check)
+    except InvalidResults as error:
+        print(error, file=sys.stderr)
+        return 1
+    for readme in stale:
+        print(
+            f"{readme.relative_to(ROOT)} {'is stale: run python -m utils.report' if check else 'rewritten'}"
+        )
+    return int(check and bool(stale))
+
+
+def _judged(row: Mapping) -> dict:
+    try:
+        return {**row, "pass": compare.passes(row)}
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidResults(
+            f"The row {dict(row)} cannot be judged ({error!r}). Make rows with compare."
+        ) from error
+
+
+def _check_controls(quality: list[dict], name: str) -> None:
+    measured = [row for row in quality if "controls" not in row]
+    controls = [row for row in quality if "controls" in row]
+    for control in controls:
+        held = [row for row in measured if row["metric"] == control["controls"]]
+        if not any(
+            (row["threshold"], row["better"]) == (control["threshold"], control["better"]) for row in held
+        ):
+            raise InvalidResults(
+                f"Results of {name}: the control '{control['control']}' has threshold "
+                f"{control['threshold']}, which no row of {control['controls']!r} has. "
+                "Give it the threshold of the metric it controls."
+            )
+    for row in measured:
+        if row["threshold"] is None:
+            continue
+        which = f"{row['threshold']:.4g} of {row['metric']} at {row['precision']}"
+        where = f"Results of {name}: the threshold {which}"
+        if row["reference"] is None or not compare.passes({**row, "value": row["reference"]}):
+            raise InvalidResults(
+                f"{where} is out of reach of the reference {row['reference']}. Choose one it reaches."
+            )
+        losing = [control["value"] for control in controls if control["controls"] == row["metric"]]
+        if not any(compare.passes({**row, "value": value}) is False for value in losing):
+            raise InvalidResults(
+                f"{where} has no control that fails it (controls: {losing or 'none'}). "
+                "Add one that must lose, or choose a threshold between it and the reference."
+            )
+
+
+def _generated(name: str, readme: Path, root: Path) -> str:
+    if readme.parent == root and name == "catalogue":
+        text = _catalogue(root)
+    elif readme.parent != root and name in tables.TABLES:
+        text = _card(name, readme.parent.name, root / "results")
+    else:
+        raise InvalidResults(
+            f"{readme} asks for results:{name}. There are: catalogue in README.md, "
+            f"{', '.join(tables.TABLES)} in the cards."
+        )
+    return f"<!-- results:{name} -->\n{text}\n<!-- /results -->"
+
+
+def _catalogue(root: Path) -> str:
+    rows = []
+    for notebook in sorted(root.glob("notebooks/*/*.ipynb")):
+        path = root / "results" / f"{notebook.stem}.json"
+        if notebook.stem == notebook.parent.name and path.is_file():
+            results = load(path)
+            rows.append(tables.catalogue_row(_title(notebook), results, verdict(results)[0]))
+    if not rows:
+        return "Nothing measured yet: `make run CASE=...` writes the numbers."
+    return tables.markdown(tables.CATALOGUE, rows)
+
+
+def _card(name: str, case: str, folder: Path) -> str:
+    """The notebook's table, and below it what `make bench` measured for the same table."""
+    parts = []
+    for path, command in ((folder / f"{case}.json", "run"), (folder / "bench" / f"{case}.json", "bench")):
+        if path.is_file() and (results := load(path))[name]:
+            parts.append(tables.card(name, results, f"make {command} CASE={case}"))
+    return "\n\n".join(parts) or f"Not measured yet: `make run CASE={case}` writes these numbers."
+
+
+def _title(notebook: Path) -> str:
+    import nbformat
+
+    for cell in nbformat.read(notebook, as_version=4).cells:
+        if cell.cell_type == "markdown" and (heading := re.search(r"^# (.+)$", cell.source, re.MULTILINE)):
+            return heading[1].strip()
+    raise InvalidResults(
+        f"{notebook} has no first-level heading. Give it one: it is the title in the catalogue."
+    )
+
+
+def _not_finite(value, where: str) -> str | None:
+    if isinstance(value, float):
+        return None if math.isfinite(value) else where
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return next((found for key, item in items if (found := _not_finite(item, f"{where}.{key}"))), None)
+
+
+def _plain(value):
+    """numpy scalars as Python numbers."""
+    if hasattr(value, "item"):
+        return value.item()
+    raise InvalidResults(
+        f"Results hold {value!r} of type {type(value).__name__}: only numbers and texts can be stored."
+    )
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": sys.version.split()[0]}
+    for package in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):  # what is not installed was not used
+            versions[package] = metadata.version(package)
+    return versions
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all; line ends are the same on every system, so that --check agrees."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        partial.write_bytes(text.encode())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

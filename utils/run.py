@@ -1,0 +1,170 @@
+"""Runs a notebook headless and judges it by the results it writes.
+
+`python -m utils.run CASE [--model released] [--device GPU] [--json FILE] [--save FILE]` prints a line per
+code cell and the verdict. Exit status: 0 it passes; 1 it fails, a cell raised, or the kernel died; 2 there is
+no such case.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+
+from utils import preflight, report
+from utils.weights import ROOT
+
+
+class CellFailed(RuntimeError):
+    """A cell raised an error, or the kernel died in it."""
+
+
+def cases(notebooks: Path = ROOT / "notebooks") -> list[str]:
+    """The use cases: folders that hold a notebook of their own name."""
+    return sorted(path.stem for path in notebooks.glob("*/*.ipynb") if path.stem == path.parent.name)
+
+
+def execute(notebook: Path, environment: dict[str, str], save: Path | None = None) -> None:
+    """Run every cell in a fresh kernel in the notebook's folder, printing a line per code cell.
+
+    `environment` is added to this process's. `save` receives the executed notebook, also after a failure.
+    Raises CellFailed, which names the cell and the error.
+    """
+    import nbformat
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError, DeadKernelError
+
+    book = nbformat.read(notebook, as_version=4)
+    labels = _labels(book)
+    count = len(labels)
+    running = ""
+    begin = perf_counter()
+
+    def starts(cell, cell_index) -> None:
+        nonlocal running, begin
+        if cell_index in labels:
+            number, label = labels[cell_index]
+            running, begin = f"Cell {number} ({label}) of {notebook.name}", perf_counter()
+            print(f"[{number:>{len(str(count))}}/{count}] {label}", end=" ", flush=True)
+
+    def ends(cell, cell_index, execute_reply) -> None:
+        if cell_index in labels:
+            print(f"... {perf_counter() - begin:.1f} s", flush=True)
+
+    client = NotebookClient(
+        book,
+        timeout=None,
+        kernel_name="python3",  # the kernel of this environment, whatever name the author's had
+        extra_arguments=["--log-level=ERROR"],  # it warns of unencrypted traffic, which stays on loopback
+        resources={"metadata": {"path": str(notebook.parent)}},
+        on_cell_start=starts,
+        on_cell_executed=ends,
+    )
+    try:
+        client.execute(env={**os.environ, **environment})
+    except CellExecutionError as error:
+        print(error.traceback, file=sys.stderr)
+        raise CellFailed(f"{running} failed: {error.ename}: {error.evalue}") from error
+    except DeadKernelError as error:
+        raise CellFailed(
+            f"{running} failed: the kernel died, most likely killed for want of memory "
+            f"({preflight.free_gb():.2g} GB are free now). Close other programs and kernels, "
+            "or choose a smaller model (MODEL=tiny)."
+        ) from error
+    finally:
+        if save:
+            nbformat.write(book, save)
+
+
+def run(
+    case: str,
+    model: str | None = None,
+    device: str | None = None,
+    output: Path | None = None,
+    save: Path | None = None,
+    notebooks: Path = ROOT / "notebooks",
+) -> int:
+    """Run a use case and return the exit status.
+
+    Model and device default to the variables MODEL and DEVICE, then to tiny and CPU. The results go to
+    `output`, whatever the verdict. Without `output` they go to RESULTS_DIR or `results/`, and only when they
+    pass: what stands there is not replaced by a failure.
+    """
+    if case not in cases(notebooks):
+        print(
+            f"There is no use case {case!r}. There are: {', '.join(cases(notebooks)) or 'none'}.",
+            file=sys.stderr,
+        )
+        return 2
+    standing = Path(os.environ.get("RESULTS_DIR") or ROOT / "results") / f"{case}.json"
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {
+            "MODEL": model or os.environ.get("MODEL") or "tiny",
+            "DEVICE": device or os.environ.get("DEVICE") or "CPU",
+            "RESULTS_DIR": folder,
+        }
+        written = Path(folder) / f"{case}.json"
+        try:
+            execute(notebooks / case / f"{case}.ipynb", environment, save)
+            if not written.is_file():
+                raise CellFailed(
+                    f"{case} wrote no results: its notebook must call report.save({case!r}, ...)."
+                )
+            passed, failing = report.verdict(report.load(written))
+        except (CellFailed, report.InvalidResults) as error:
+            print(f"\nFAIL: {error}", file=sys.stderr)
+            return 1
+        if passed or output:
+            _place(written, output or standing)
+            print(f"Results: {output or standing}")
+        for sentence in failing:
+            print(f"FAIL: {sentence}", file=sys.stderr)
+        if passed:
+            print(f"PASS: {case} with model {environment['MODEL']} on {environment['DEVICE']}")
+        elif not output:
+            print(f"{standing} stays as it was; --json FILE writes failing results, too.", file=sys.stderr)
+        return 0 if passed else 1
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m utils.run", description="Run a notebook headless.")
+    parser.add_argument("case", help=f"one of: {', '.join(cases())}")
+    parser.add_argument("--model", help="tiny (default), released, or another that the notebook offers")
+    parser.add_argument("--device", help="CPU (default), GPU, NPU or AUTO")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the results here, whatever the verdict"
+    )
+    parser.add_argument("--save", type=Path, metavar="FILE", help="keep the executed notebook here")
+    given = parser.parse_args(arguments)
+    return run(given.case, given.model, given.device, given.json, given.save)
+
+
+def _labels(book) -> dict[int, tuple[int, str]]:
+    """Cell index -> (number among the code cells that run, the heading just above it or its first line)."""
+    labels: dict[int, tuple[int, str]] = {}
+    heading = ""
+    for index, cell in enumerate(book.cells):
+        lines = [line.strip() for line in cell.source.splitlines() if line.strip()]
+        if cell.cell_type == "markdown":
+            heading = next((line.lstrip("# ") for line in lines if line.startswith("#")), heading)
+        elif cell.cell_type == "code" and lines:
+            labels[index] = (len(labels) + 1, (heading or lines[0])[:70])
+            heading = ""
+    return labels
+
+
+def _place(results: Path, target: Path) -> None:
+    """Copy whole or not at all."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        shutil.copyfile(results, partial)
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
