@@ -73,13 +73,9 @@ def disagreements(requirements: str, lock: str) -> list[str]:
     """What is wrong between the direct pins, the lock and the installed packages, as sentences."""
     direct = {canonicalize_name(x.name): version_of(x) for x in parse(requirements)}
     everywhere = {canonicalize_name(x.name) for x in parse(lock)}
-    here = {
-        canonicalize_name(x.name): version_of(x) for x in parse(lock) if not x.marker or x.marker.evaluate()
-    }
+    here = {canonicalize_name(x.name): version_of(x) for x in parse(lock) if not x.marker or x.marker.evaluate()}
     wrong = [
-        f"{x} is {y} in requirements.txt and {here.get(x)} in the lock"
-        for x, y in direct.items()
-        if here.get(x) != y
+        f"{x} is {y} in requirements.txt and {here.get(x)} in the lock" for x, y in direct.items() if here.get(x) != y
     ]
     for name in sorted(reachable(set(direct), [{"extra": ""}])):
         try:
@@ -131,9 +127,7 @@ def test_disagreements_are_seen(name, change, expected) -> None:
 
 def code() -> dict[Path, str]:
     """The repository's Python: modules and the code cells of notebooks."""
-    modules = {
-        x: x.read_text(encoding="utf-8") for folder in sorted(OWN) for x in (ROOT / folder).rglob("*.py")
-    }
+    modules = {x: x.read_text(encoding="utf-8") for folder in sorted(OWN) for x in (ROOT / folder).rglob("*.py")}
     for file in (ROOT / "notebooks").glob("*/*.ipynb"):
         cells = [x.source for x in nbformat.read(file, 4).cells if x.cell_type == "code"]
         lines = "\n".join(cells).splitlines()

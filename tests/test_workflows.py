@@ -38,9 +38,7 @@ def make(*arguments: str) -> subprocess.CompletedProcess:
         pytest.skip("no make here: the README has the plain commands")
     outer = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "ARGS", "CASE", "PYTHON", "LAB_ARGS")
     kept = {x: y for x, y in os.environ.items() if x not in outer}
-    return subprocess.run(
-        ["make", *arguments], cwd=ROOT, env=kept, capture_output=True, text=True, timeout=60
-    )
+    return subprocess.run(["make", *arguments], cwd=ROOT, env=kept, capture_output=True, text=True, timeout=60)
 
 
 def test_there_are_three_workflows() -> None:

@@ -36,18 +36,14 @@ class Timing:
         return cls(float(np.median(samples)), float(np.percentile(samples, 90)), samples)
 
 
-def interleave(
-    callables: Mapping[str, Callable[[], object]], rounds: int = 5, warmup: int = 1
-) -> dict[str, Timing]:
+def interleave(callables: Mapping[str, Callable[[], object]], rounds: int = 5, warmup: int = 1) -> dict[str, Timing]:
     """Time each callable once per round, all in turns, after `warmup` unmeasured calls of each.
 
     The turn starts one callable further in each round, so that none always runs after the same neighbour.
     """
     labels = list(callables)
     if not labels or rounds < 1:
-        raise ValueError(
-            f"Timing needs a callable and a round; got {len(labels)} callables and {rounds} rounds."
-        )
+        raise ValueError(f"Timing needs a callable and a round; got {len(labels)} callables and {rounds} rounds.")
     for _ in range(warmup):
         for label in labels:
             callables[label]()
@@ -101,9 +97,7 @@ def peak_rss_mb(function: Callable, *args) -> float:
     Interpreter and imports count, as they do for a user; so compare two such numbers, or read it beside the
     model's size. Exceptions of the function are raised here; a killed process becomes a RuntimeError.
     """
-    return preflight.in_child(
-        _peak_after, function, args, what=f"Measuring the memory of {function.__name__}"
-    )
+    return preflight.in_child(_peak_after, function, args, what=f"Measuring the memory of {function.__name__}")
 
 
 def _peak_after(function: Callable, args: tuple) -> float:

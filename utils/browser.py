@@ -16,9 +16,7 @@ PLAYWRIGHT = ("chrome-linux*/chrome", "chrome-win*/chrome.exe", "chrome-mac*/*.a
 def _places() -> list[tuple[Path, str]]:
     """Folders and patterns to look for in them: installed browsers first, then playwright's own download."""
     local = [Path(os.environ["LOCALAPPDATA"])] if os.environ.get("LOCALAPPDATA") else []
-    programs = [
-        Path(os.environ[x]) for x in ("PROGRAMFILES", "PROGRAMFILES(X86)") if os.environ.get(x)
-    ] + local
+    programs = [Path(os.environ[x]) for x in ("PROGRAMFILES", "PROGRAMFILES(X86)") if os.environ.get(x)] + local
     caches = [x / "ms-playwright" for x in [*local, Path.home() / ".cache", Path.home() / "Library/Caches"]]
     if named := os.environ.get("PLAYWRIGHT_BROWSERS_PATH"):
         caches = [Path(named)]

@@ -48,9 +48,7 @@ def check(root: Path) -> str:
     try:
         manifest = json.loads((root / FOLDER / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError) as error:
-        raise ValueError(
-            f"The bundle has no readable manifest ({error}): unpack the archive again."
-        ) from error
+        raise ValueError(f"The bundle has no readable manifest ({error}): unpack the archive again.") from error
     for what, value in machine().items():
         if manifest[what] != value:
             raise ValueError(
@@ -70,9 +68,7 @@ def tracked(root: Path) -> list[str]:
     """The files of the repository as git lists them. Raises ValueError outside a clone."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True)
     if listed.returncode != 0:
-        raise ValueError(
-            f"{root} is no git clone, which is what a bundle is made from: clone it, then bundle."
-        )
+        raise ValueError(f"{root} is no git clone, which is what a bundle is made from: clone it, then bundle.")
     return sorted(x for x in listed.stdout.decode().split("\0") if x and (root / x).is_file())
 
 
@@ -93,9 +89,7 @@ def collect_wheels(root: Path, folder: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
     torch = env.pin("torch", root / "requirements.txt")
     if torch and sys.platform == "linux" and env.cpu_index_answers():
-        subprocess.run(
-            [*pip, "download", "--quiet", "--no-deps", "--index-url", env.TORCH_CPU, "-d", folder, torch]
-        )
+        subprocess.run([*pip, "download", "--quiet", "--no-deps", "--index-url", env.TORCH_CPU, "-d", folder, torch])
     # `wheel`, not `download`: what has no wheel here is built now, not on the machine without network.
     wheel = [*pip, "wheel", "--quiet", "--find-links", str(folder), "-w", str(folder)]
     commands = [[*wheel, "-r", "requirements.txt", "-c", "requirements.lock"]]
@@ -109,12 +103,8 @@ def collect_wheels(root: Path, folder: Path) -> None:
 
 def model_files(root: Path) -> list[str]:
     """Checkpoints and converted models (finished ones: names that begin with a dot are under way)."""
-    found = (
-        x.relative_to(root) for folder in MODELS for x in sorted((root / folder).rglob("*")) if x.is_file()
-    )
-    return [
-        x.as_posix() for x in found if x.suffix != ".lock" and not any(p.startswith(".") for p in x.parts)
-    ]
+    found = (x.relative_to(root) for folder in MODELS for x in sorted((root / folder).rglob("*")) if x.is_file())
+    return [x.as_posix() for x in found if x.suffix != ".lock" and not any(p.startswith(".") for p in x.parts)]
 
 
 def build(output: Path, root: Path = ROOT) -> Path:
@@ -168,9 +158,7 @@ def main() -> int:
     here = machine()
     name = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
     default = ROOT / "dist" / f"{name}-{here['platform']}-py{here['python'].replace('.', '')}.tar"
-    parser = argparse.ArgumentParser(
-        prog="python -m utils.bundle", description=(__doc__ or "").splitlines()[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m utils.bundle", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--output", type=Path, default=default, help="the archive to write")
     try:
         archive = build(parser.parse_args().output.resolve())

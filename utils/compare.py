@@ -148,9 +148,7 @@ def _array(stage: str, which: str, values: Any) -> np.ndarray:
         raise ValueError(f"Parity of {stage}: {which} is empty. There is nothing to compare.")
     if not np.isfinite(array).all():
         bad = array.size - int(np.isfinite(array).sum())
-        raise ValueError(
-            f"Parity of {stage}: {which} has {bad} of {array.size} values that are NaN or infinite."
-        )
+        raise ValueError(f"Parity of {stage}: {which} has {bad} of {array.size} values that are NaN or infinite.")
     return array
 
 

@@ -44,9 +44,7 @@ def cached(
     try:
         key = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
     except TypeError as error:
-        raise ValueError(
-            f"The arguments of {name} must be JSON values (str, number, list, dict): {error}."
-        ) from error
+        raise ValueError(f"The arguments of {name} must be JSON values (str, number, list, dict): {error}.") from error
     folder = weights.models_dir() / "ir" / f"{name}-{key}"
     inputs = json.loads(json.dumps(inputs))  # as the manifest gives them back: tuples are lists
     if _is_complete(folder, inputs):  # before the lock, so that a read-only folder of models will do
@@ -94,8 +92,7 @@ def _receipt(path: Path) -> dict[Path, str]:
             return {
                 file: entry["sha256"]
                 for file, entry in files.items()
-                if file.stat().st_size == entry["size"]
-                and file.stat().st_mtime_ns <= receipt.stat().st_mtime_ns
+                if file.stat().st_size == entry["size"] and file.stat().st_mtime_ns <= receipt.stat().st_mtime_ns
             }
     return {}
 
@@ -190,9 +187,7 @@ def _build(folder: Path, build: Callable[[Path], object], inputs: dict) -> None:
             if file.is_file()
         }
         if not files:
-            raise RuntimeError(
-                f"The conversion {folder.name} wrote no file: its build function must fill the folder."
-            )
+            raise RuntimeError(f"The conversion {folder.name} wrote no file: its build function must fill the folder.")
         manifest = json.dumps({"inputs": inputs, "files": files}, indent=1)
         (partial / "manifest.json").write_text(manifest, encoding="utf-8")
         partial.rename(folder)

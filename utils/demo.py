@@ -1,6 +1,6 @@
 """Shows a use case's Gradio demo on this machine only: 127.0.0.1, no public link, no analytics, bounded load.
 
-`python -m utils.demo CASE [--port 7860]`; in a notebook `demo.start(make_demo(...))`.
+`python -m utils.demo CASE [--port 7860]`; in a notebook `demo.start(make_demo())`.
 """
 
 import argparse
@@ -52,11 +52,13 @@ def launch_options(port: int | None = None) -> dict:
         "ssr_mode": False,
         "pwa": False,
         "quiet": True,
+        "inline": False,
     }
 
 
 def start(blocks, port: int | None = None) -> str:
-    """Serve a page in the background and return its address; in a notebook it also appears below the cell.
+    """Serve a page in the background and return its address, also from a notebook, where it is not embedded: a
+    saved notebook would show a dead frame.
 
     Raises OSError when the port is taken.
     """

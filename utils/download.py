@@ -116,9 +116,7 @@ def _transfer(client, address, headers, part: Path, tag: Path, hash_known: bool,
     headers["Accept-Encoding"] = "identity"  # ranges and lengths must count the bytes of the file itself
     if have:
         headers |= {"Range": f"bytes={have}-"} | ({"If-Range": validator} if validator else {})
-    with client.stream(
-        "GET", address, headers=headers, follow_redirects=True, timeout=STALL_SECONDS
-    ) as reply:
+    with client.stream("GET", address, headers=headers, follow_redirects=True, timeout=STALL_SECONDS) as reply:
         status, etag = reply.status_code, reply.headers.get("etag", "")
         span = reply.headers.get("content-range", "")
         if status == 416:
@@ -133,9 +131,7 @@ def _transfer(client, address, headers, part: Path, tag: Path, hash_known: bool,
         other_file = validator.startswith('"') and etag != validator
         if status == 206 and (other_file or not span.startswith(f"bytes {have}-")):
             part.unlink(missing_ok=True)
-            raise _TryAgain(
-                f"the server sent {span!r} of {etag or 'a file'}, which does not continue the part"
-            )
+            raise _TryAgain(f"the server sent {span!r} of {etag or 'a file'}, which does not continue the part")
         plain = reply.headers.get("content-encoding", "identity") == "identity"
         length = int(reply.headers["content-length"]) if plain and "content-length" in reply.headers else None
         if length is None and "transfer-encoding" not in reply.headers and not hash_known:
@@ -151,9 +147,7 @@ def _transfer(client, address, headers, part: Path, tag: Path, hash_known: bool,
             steady = plain and not etag.startswith("W/")
             tag.write_text((etag or reply.headers.get("last-modified", "")) if steady else "")
             total = None if length is None else have + length
-            bar = tqdm(
-                total=total, initial=have, desc=target_name, unit="B", unit_scale=True, disable=not progress
-            )
+            bar = tqdm(total=total, initial=have, desc=target_name, unit="B", unit_scale=True, disable=not progress)
             with bar:
                 for block in reply.iter_bytes():
                     file.write(block)
@@ -258,9 +252,7 @@ def from_hub(
     except (httpx.TransportError, errors.OfflineModeIsEnabled) as error:
         if not hashes:
             why = error or type(error).__name__
-            raise FetchError(
-                f"The hub at {endpoint} cannot be reached for {repo} ({why}). {way_out}"
-            ) from error
+            raise FetchError(f"The hub at {endpoint} cannot be reached for {repo} ({why}). {way_out}") from error
         commit, entries = revision, dict.fromkeys(hashes)  # the reader's hub cache may hold them all
     except errors.HfHubHTTPError as error:
         raise FetchError(
@@ -269,9 +261,7 @@ def from_hub(
         ) from error
     names = sorted(filter_repo_objects(entries, allow_patterns=list(patterns)))
     if not names:
-        raise FetchError(
-            f"{repo} at {commit} has no file like {', '.join(patterns)}: correct checkpoints.toml."
-        )
+        raise FetchError(f"{repo} at {commit} has no file like {', '.join(patterns)}: correct checkpoints.toml.")
 
     begin(folder, f"{repo} {commit} {patterns}")
     missing = [name for name in names if not member(folder, name).exists()]

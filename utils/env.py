@@ -40,9 +40,7 @@ class SetupError(Exception):
 
 def pin(name: str, requirements: Path = ROOT / "requirements.txt") -> str | None:
     """The exact requirement (`name==version`) that the requirements file has for `name`, if any."""
-    found = re.search(
-        rf"^{re.escape(name)}==[^\s;#]+", requirements.read_text(encoding="utf-8"), re.MULTILINE
-    )
+    found = re.search(rf"^{re.escape(name)}==[^\s;#]+", requirements.read_text(encoding="utf-8"), re.MULTILINE)
     return found and found.group()
 
 
@@ -102,9 +100,7 @@ def step(what: str, action: Callable[[], str | None]) -> None:
     print(f" {note + ', ' if note else ''}{time.monotonic() - start:.0f} s", flush=True)
 
 
-def execute(
-    *command: str | Path, environment: dict[str, str] | None = None, timeout: float | None = None
-) -> None:
+def execute(*command: str | Path, environment: dict[str, str] | None = None, timeout: float | None = None) -> None:
     """Run a command with its output kept for the case of failure; raises SetupError with its last lines."""
     shown = " ".join(map(str, command[1:])).removeprefix("-m ")[:80]
     try:
@@ -246,9 +242,7 @@ def get_browser() -> str:
             break
         with contextlib.suppress(SetupError):
             for command in commands:
-                execute(
-                    *command, environment={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}, timeout=600
-                )
+                execute(*command, environment={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}, timeout=600)
     return browser.find() or f"none to be had: the browser tests will be skipped until `{browser.command()}`"
 
 
@@ -279,9 +273,7 @@ def prepare(latest: bool = False) -> None:
 def main() -> int:
     """The command line; 0 when the environment is ready, 1 with a sentence when not."""
     parser = argparse.ArgumentParser(prog="python -m utils.env", description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--latest", action="store_true", help="newest releases instead of the pins (the weekly run)"
-    )
+    parser.add_argument("--latest", action="store_true", help="newest releases instead of the pins (the weekly run)")
     options = parser.parse_args()
     try:
         if is_ready(options.latest):

@@ -23,9 +23,7 @@ class NotEnough(OSError):
     """Too little memory or disk for what was asked."""
 
 
-def check(
-    ram_gb: float = 0, disk_gb: float = 0, path: str | Path | None = None, what: str = "this notebook"
-) -> None:
+def check(ram_gb: float = 0, disk_gb: float = 0, path: str | Path | None = None, what: str = "this notebook") -> None:
     """Raise NotEnough unless `ram_gb` of memory and `disk_gb` at `path` (default: the models) are free."""
     if ram_gb and (free := free_gb()) < ram_gb:
         raise NotEnough(
@@ -74,9 +72,7 @@ def in_child(function: Callable, *args, what: str = "The work", ram_gb: float = 
             "import it. Put it at the top level of a module (.py file)."
         )
     check(ram_gb=ram_gb, what=what)
-    context = multiprocessing.get_context(
-        "spawn"
-    )  # fork would copy running threads' locks, and is not everywhere
+    context = multiprocessing.get_context("spawn")  # fork would copy running threads' locks, and is not everywhere
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=_serve, args=(theirs, function, args), daemon=False)
     child.start()
@@ -110,9 +106,7 @@ def _serve(connection, function: Callable, args: tuple) -> None:
         connection.send(outcome)
     except Exception as error:  # neither every result nor every exception can be sent
         about = "result" if outcome[0] else f"error ({outcome[1]!r})"
-        connection.send(
-            (False, RuntimeError(f"The {about} of {function.__qualname__} cannot be sent back: {error}"))
-        )
+        connection.send((False, RuntimeError(f"The {about} of {function.__qualname__} cannot be sent back: {error}")))
 
 
 def _wait(connection, pid: int) -> float:
@@ -128,9 +122,7 @@ def _wait(connection, pid: int) -> float:
 
 def _epitaph(what: str, exitcode: int | None, peak: float, ram_gb: float) -> str:
     if exitcode != -getattr(signal, "SIGKILL", 9):
-        return (
-            f"{what} failed: its process ended with status {exitcode} and no result. See its messages above."
-        )
+        return f"{what} failed: its process ended with status {exitcode} and no result. See its messages above."
     need = f"It needs {ram_gb:.3g} GB" if ram_gb else f"It had taken {peak:.2g} GB"
     return (
         f"{what} failed: its process was killed, most likely by the system for want of memory. {need}; "

@@ -110,9 +110,7 @@ def validate(results: dict, name: str) -> None:
 def verdict(results: Mapping) -> tuple[bool, list[str]]:
     """Whether results pass, and what fails as sentences. Results that prove nothing fail too."""
     failing = [
-        compare.sentence(row)
-        for row in [*results["parity"], *results["quality"]]
-        if compare.passes(row) is False
+        compare.sentence(row) for row in [*results["parity"], *results["quality"]] if compare.passes(row) is False
     ]
     if not results["parity"]:
         failing.append("the parity table is empty: nothing was held against PyTorch")
@@ -129,9 +127,7 @@ def regenerate(root: Path = ROOT, write: bool = True) -> list[Path]:
             continue
         before = readme.read_text(encoding="utf-8")
         if len(MARKED.findall(before)) != before.count("<!-- results:"):
-            raise InvalidResults(
-                f"{readme} has a '<!-- results:NAME -->' without its '<!-- /results -->'. Add it."
-            )
+            raise InvalidResults(f"{readme} has a '<!-- results:NAME -->' without its '<!-- /results -->'. Add it.")
         after = MARKED.sub(lambda match, at=readme: _generated(match[1], at, root), before)
         if after != before:
             stale.append(readme)
@@ -150,9 +146,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     for readme in stale:
-        print(
-            f"{readme.relative_to(ROOT)} {'is stale: run python -m utils.report' if check else 'rewritten'}"
-        )
+        print(f"{readme.relative_to(ROOT)} {'is stale: run python -m utils.report' if check else 'rewritten'}")
     return int(check and bool(stale))
 
 
@@ -160,9 +154,7 @@ def _judged(row: Mapping) -> dict:
     try:
         return {**row, "pass": compare.passes(row)}
     except (KeyError, TypeError, ValueError) as error:
-        raise InvalidResults(
-            f"The row {dict(row)} cannot be judged ({error!r}). Make rows with compare."
-        ) from error
+        raise InvalidResults(f"The row {dict(row)} cannot be judged ({error!r}). Make rows with compare.") from error
 
 
 def _check_controls(quality: list[dict], name: str) -> None:
@@ -170,9 +162,7 @@ def _check_controls(quality: list[dict], name: str) -> None:
     controls = [row for row in quality if "controls" in row]
     for control in controls:
         held = [row for row in measured if row["metric"] == control["controls"]]
-        if not any(
-            (row["threshold"], row["better"]) == (control["threshold"], control["better"]) for row in held
-        ):
+        if not any((row["threshold"], row["better"]) == (control["threshold"], control["better"]) for row in held):
             raise InvalidResults(
                 f"Results of {name}: the control '{control['control']}' has threshold "
                 f"{control['threshold']}, which no row of {control['controls']!r} has. "
@@ -184,9 +174,7 @@ def _check_controls(quality: list[dict], name: str) -> None:
         which = f"{row['threshold']:.4g} of {row['metric']} at {row['precision']}"
         where = f"Results of {name}: the threshold {which}"
         if row["reference"] is None or not compare.passes({**row, "value": row["reference"]}):
-            raise InvalidResults(
-                f"{where} is out of reach of the reference {row['reference']}. Choose one it reaches."
-            )
+            raise InvalidResults(f"{where} is out of reach of the reference {row['reference']}. Choose one it reaches.")
         losing = [control["value"] for control in controls if control["controls"] == row["metric"]]
         if not any(compare.passes({**row, "value": value}) is False for value in losing):
             raise InvalidResults(
@@ -235,9 +223,7 @@ def _title(notebook: Path) -> str:
     for cell in nbformat.read(notebook, as_version=4).cells:
         if cell.cell_type == "markdown" and (heading := re.search(r"^# (.+)$", cell.source, re.MULTILINE)):
             return heading[1].strip()
-    raise InvalidResults(
-        f"{notebook} has no first-level heading. Give it one: it is the title in the catalogue."
-    )
+    raise InvalidResults(f"{notebook} has no first-level heading. Give it one: it is the title in the catalogue.")
 
 
 def _not_finite(value, where: str) -> str | None:

@@ -57,7 +57,8 @@ def execute(notebook: Path, environment: dict[str, str], save: Path | None = Non
         book,
         timeout=None,
         kernel_name="python3",  # the kernel of this environment, whatever name the author's had
-        extra_arguments=["--log-level=ERROR"],  # it warns of unencrypted traffic, which stays on loopback
+        # It warns of unencrypted traffic, which stays on loopback; colours are escape codes in a log.
+        extra_arguments=["--log-level=ERROR", "--InteractiveShell.colors=nocolor"],
         resources={"metadata": {"path": str(notebook.parent)}},
         on_cell_start=starts,
         on_cell_executed=ends,
@@ -109,9 +110,7 @@ def run(
         try:
             execute(notebooks / case / f"{case}.ipynb", environment, save)
             if not written.is_file():
-                raise CellFailed(
-                    f"{case} wrote no results: its notebook must call report.save({case!r}, ...)."
-                )
+                raise CellFailed(f"{case} wrote no results: its notebook must call report.save({case!r}, ...).")
             passed, failing = report.verdict(report.load(written))
         except (CellFailed, report.InvalidResults) as error:
             print(f"\nFAIL: {error}", file=sys.stderr)
@@ -133,9 +132,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("case", help=f"one of: {', '.join(cases())}")
     parser.add_argument("--model", help="tiny (default), released, or another that the notebook offers")
     parser.add_argument("--device", help="CPU (default), GPU, NPU or AUTO")
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="write the results here, whatever the verdict"
-    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here, whatever the verdict")
     parser.add_argument("--save", type=Path, metavar="FILE", help="keep the executed notebook here")
     given = parser.parse_args(arguments)
     return run(given.case, given.model, given.device, given.json, given.save)

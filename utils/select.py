@@ -47,9 +47,7 @@ def _select(variable: str, options: Sequence[str], default: str, parameter: str 
     name, options = variable.lower(), list(options)
     default = _known(default, options, f"the default {name}")
     if given := os.environ.get(variable):
-        return Choice(
-            name, _known(given, options, f"the environment variable {variable}"), f"from {variable}"
-        )
+        return Choice(name, _known(given, options, f"the environment variable {variable}"), f"from {variable}")
     if parameter:
         return Choice(name, _known(parameter, options, f"the parameter {name}"), "from the parameter")
     if not _in_kernel():

@@ -40,9 +40,7 @@ def _worst_parity(rows: list[dict]) -> str:
     """The row nearest to (or furthest beyond) its tolerance; a tolerance of 0 means bit-identical."""
     if not rows:
         return "–"
-    worst = max(
-        rows, key=lambda row: (not compare.passes(row), row["max_abs_diff"] / (row["tolerance"] or 1.0))
-    )
+    worst = max(rows, key=lambda row: (not compare.passes(row), row["max_abs_diff"] / (row["tolerance"] or 1.0)))
     return f"{number(worst['max_abs_diff'])} ({worst['stage']}; tolerance {number(worst['tolerance'])})"
 
 
@@ -56,9 +54,7 @@ def _first_quality(rows: list[dict]) -> str:
 
 
 def _best_ratio(rows: list[dict]) -> str:
-    ours = [
-        row for row in rows if row["runtime"].lower().startswith("openvino") and row.get("ratio_to_torch")
-    ]
+    ours = [row for row in rows if row["runtime"].lower().startswith("openvino") and row.get("ratio_to_torch")]
     if not ours:
         return "–"
     best = max(ours, key=lambda row: row["ratio_to_torch"])
@@ -68,10 +64,7 @@ def _best_ratio(rows: list[dict]) -> str:
 
 def _parity_table(rows: list[dict]) -> str:
     header = ["Stage", "Largest difference", "Cosine", "Tolerance", "Verdict"]
-    cells = [
-        [row["stage"], row["max_abs_diff"], f"{row['cosine']:.6f}", row["tolerance"], _word(row)]
-        for row in rows
-    ]
+    cells = [[row["stage"], row["max_abs_diff"], f"{row['cosine']:.6f}", row["tolerance"], _word(row)] for row in rows]
     return markdown(header, cells)
 
 
@@ -100,16 +93,10 @@ def _speed_table(rows: list[dict]) -> str:
     cells = []
     for row in rows:
         label = f" ({row['label']})" if "label" in row else ""
-        done = (
-            "–"
-            if row.get("throughput") is None
-            else f"{number(row['throughput'], 3)} {row.get('unit') or ''}"
-        )
+        done = "–" if row.get("throughput") is None else f"{number(row['throughput'], 3)} {row.get('unit') or ''}"
         sizes = [number(row.get(column), 3) for column in ("ratio_to_torch", "peak_rss_mb", "model_mb")]
         times = [number(row["median_ms"], 3), number(row["p90_ms"], 3)]
-        cells.append(
-            [row["workload"] + label, row["runtime"], row["precision"], *times, done.strip(), *sizes]
-        )
+        cells.append([row["workload"] + label, row["runtime"], row["precision"], *times, done.strip(), *sizes])
     return markdown(header, cells)
 
 
@@ -127,9 +114,7 @@ def _word(row: dict) -> str:
 
 def markdown(header: list[str], rows: list[list]) -> str:
     lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(
-        "| " + " | ".join(number(cell).replace("|", r"\|") for cell in line) + " |" for line in lines
-    )
+    return "\n".join("| " + " | ".join(number(cell).replace("|", r"\|") for cell in line) + " |" for line in lines)
 
 
 def number(value, digits: int = 4) -> str:

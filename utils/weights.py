@@ -121,9 +121,7 @@ def fetch(name: str, *, progress: bool = True) -> Path:
     """
     declared = sources()
     if name not in declared:
-        raise ValueError(
-            f"No checkpoint is called {name!r}. There are: {', '.join(sorted(declared)) or 'none'}."
-        )
+        raise ValueError(f"No checkpoint is called {name!r}. There are: {', '.join(sorted(declared)) or 'none'}.")
     source = declared[name]
     if source.source == "committed":
         return _committed(source)
@@ -172,13 +170,9 @@ def load_torch(path: str | Path):
 def _committed(source: Source) -> Path:
     path = source.room / source.path
     if not path.exists():
-        raise FetchError(
-            f"{path} is missing, although it belongs to the repository: restore it with git checkout."
-        )
+        raise FetchError(f"{path} is missing, although it belongs to the repository: restore it with git checkout.")
     if source.sha256 and sha256(path) != source.sha256:
-        raise FetchError(
-            f"{path} has not the sha256 in checkpoints.toml. If it was trained anew, correct that."
-        )
+        raise FetchError(f"{path} has not the sha256 in checkpoints.toml. If it was trained anew, correct that.")
     return path
 
 
@@ -188,9 +182,7 @@ def _read_lock(source: Source) -> dict:
     except FileNotFoundError:
         return {}
     except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{source.lock_file} is not valid JSON ({error}): restore it with git checkout."
-        ) from error
+        raise ValueError(f"{source.lock_file} is not valid JSON ({error}): restore it with git checkout.") from error
 
 
 def _locked(source: Source) -> dict:
@@ -254,8 +246,7 @@ def _download(source: Source, folder: Path, progress: bool) -> dict:
     paths = sorted(path for path in partial.rglob("*") if path.is_file() and path.name not in ours)
     names = [path.relative_to(partial).as_posix() for path in paths]
     files = {
-        name: {"size": path.stat().st_size, "sha256": sha256(path)}
-        for name, path in zip(names, paths, strict=True)
+        name: {"size": path.stat().st_size, "sha256": sha256(path)} for name, path in zip(names, paths, strict=True)
     }
     _check(source, partial, {name: entry["sha256"] for name, entry in files.items()}, expected, stated)
     receipt = {"source": source.identity, "revision": revision, "files": files}
@@ -270,9 +261,7 @@ def _download(source: Source, folder: Path, progress: bool) -> dict:
 def _check(source: Source, partial: Path, found: dict, expected: dict, stated: dict) -> None:
     """Raise FetchError for files other than those pinned, recorded or stated by the hub, and delete them."""
     if pickles := [name for name in found if name.lower().endswith(PICKLES)]:
-        raise FetchError(
-            f"{source.name} holds pickles ({', '.join(pickles)}), which run code when read: refused."
-        )
+        raise FetchError(f"{source.name} holds pickles ({', '.join(pickles)}), which run code when read: refused.")
     right = expected or {**found, **stated}
     wrong = sorted(name for name in found.keys() | right.keys() if found.get(name) != right.get(name))
     for name in wrong:

@@ -20,7 +20,7 @@ from notebooks.graph_customization.session import Session
 from utils import bench, report
 from utils.weights import ROOT
 
-PROMPT, SHORT, ANSWER = 512, 16, 64  # tokens: a prompt to prefill, a short one to decode after, an answer
+PROMPT, SHORT, ANSWER = 512, 16, 32  # tokens: a prompt to prefill, a short one to decode after, an answer
 LENGTHS = (16, 64, 256, 1024, 2048)
 FIRST = f"first token of a {PROMPT}-token prompt"
 DECODE = f"{ANSWER} tokens after a {SHORT}-token prompt"
@@ -83,7 +83,10 @@ def generation(model: str = "tiny", rounds: int = 3) -> list[dict]:
     rng = np.random.default_rng(0)
     runtimes = _runtimes(model)
     rows = []
-    for workload, prompt, count in ((FIRST, PROMPT, 1), (DECODE, SHORT, ANSWER)):
+    for workload, prompt, count, unit in (
+        (FIRST, PROMPT, 1, "prompt tokens/s"),
+        (DECODE, SHORT, ANSWER, "tokens/s"),
+    ):
 
         def call(generate: Generate, prompt: int = prompt, count: int = count) -> None:
             generate(rng.integers(100, 40_000, (1, prompt)), count)
@@ -97,8 +100,8 @@ def generation(model: str = "tiny", rounds: int = 3) -> list[dict]:
                     precision,
                     workload,
                     timing,
-                    amount=count,
-                    unit="tokens/s",
+                    amount=prompt if workload == FIRST else count,
+                    unit=unit,
                     torch=timings["torch eager", "BF16"],
                     model_mb=runtimes[runtime, precision][1],
                 )

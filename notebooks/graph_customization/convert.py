@@ -44,7 +44,7 @@ COMPRESSIONS = {
     "INT4 symmetric": {"mode": "INT4_SYM"},
     "INT4 scale estimation": {"mode": "INT4_ASYM", "scale_estimation": True},
     "INT4 GPTQ": {"mode": "INT4_ASYM", "gptq": True},
-    "INT4 AWQ": {"mode": "INT4_ASYM", "awq": True, "scale_estimation": True},
+    "INT4 AWQ": {"mode": "INT4_ASYM", "awq": True},
 }
 
 

@@ -9,6 +9,7 @@ from time import perf_counter
 import gradio as gr
 import numpy as np
 import openvino as ov
+import openvino_genai as genai
 from matplotlib.figure import Figure
 
 from notebooks.graph_customization import convert
@@ -39,7 +40,7 @@ def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
             length = gr.Slider(8, 128, value=48, step=8, label="Longest answer, tokens")
         run = gr.Button("Compare", variant="primary")
         with gr.Row():
-            answers = [gr.Textbox(label=name, lines=5, buttons=["copy"]) for name in ("As exported", "Customized")]
+            answers = [gr.Textbox(label=name, lines=5) for name in ("As exported", "Customized")]
         timings = gr.Dataframe(
             headers=["", "prompt tokens", "first token, ms", "tokens/s after that"], label="Timing", interactive=False
         )
@@ -53,8 +54,10 @@ def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
 
         def compare(prompt: str, choice: str, length: int) -> Iterator[tuple]:
             try:
-                for answer_pair, table, text, figure in answer(prompt, choice, int(length), model, device):
-                    yield *answer_pair, table, text, figure
+                shown = None
+                for texts, rows, text, figure in answer(prompt, choice, int(length), model, device):
+                    yield *texts, rows, text, gr.skip() if figure is shown else figure
+                    shown = figure  # a picture is sent once, not with every token
             except (ValueError, OSError) as error:  # sentences of this collection; others stay tracebacks in the log
                 raise gr.Error(str(error)) from error
 
@@ -72,32 +75,32 @@ def answer(prompt: str, choice: str, length: int, model: str = "tiny", device: s
     if choice not in CHOICES:
         raise ValueError(f"There is no customization {choice!r}. Choose one of: {', '.join(CHOICES)}.")
     tokenizer, base, custom, report, figure = _models(choice, model, device)
-    messages = [{"role": "user", "content": prompt}]
-    ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="np", return_dict=True)
-    ids = ids["input_ids"]
+    chat = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], add_generation_prompt=True)
+    ids = tokenizer.encode(chat, add_special_tokens=False).input_ids.data
     if ids.shape[1] > LONGEST:
         raise ValueError(f"The prompt has {ids.shape[1]} tokens; the demo takes up to {LONGEST}. Shorten it.")
     texts, rows = ["", ""], []
+    yield tuple(texts), rows, report, figure
     for side, (name, session) in enumerate((("as exported", base), ("customized", custom))):
-        begin, tokens, first = perf_counter(), [], 0.0
-        for token in session.stream(ids, length):
-            first = first or perf_counter() - begin
-            if token[0] == tokenizer.eos_token_id:
+        tokens, seconds = [], []  # timed around the model alone: who shows the answer takes time, too
+        stream = session.stream(ids, length)
+        while len(tokens) < length:
+            begin = perf_counter()
+            token = int(next(stream)[0])
+            seconds.append(perf_counter() - begin)
+            if token == tokenizer.get_eos_token_id():
                 break
-            tokens.append(int(token[0]))
+            tokens.append(token)
             texts[side] = tokenizer.decode(tokens)
             yield tuple(texts), rows, report, figure
-        rest = perf_counter() - begin - first
-        speed = round((len(tokens) - 1) / rest, 1) if len(tokens) > 1 else None
-        rows = [*rows, [name, ids.shape[1], round(first * 1e3, 1), speed]]
+        speed = round((len(seconds) - 1) / sum(seconds[1:]), 1) if len(seconds) > 1 else None
+        rows = [*rows, [name, ids.shape[1], round(seconds[0] * 1e3, 1), speed]]
         yield tuple(texts), rows, report, figure
 
 
 @cache
 def _models(choice: str, model: str, device: str) -> tuple:
     """Tokenizer, the exported and the customized model ready to run, the report, and the picture."""
-    from transformers import AutoTokenizer
-
     precision, kinds = CHOICES[choice]
     folder = convert.prepare(model, precision)
     base = ov.Core().read_model(folder / convert.MODEL_XML)
@@ -112,4 +115,4 @@ def _models(choice: str, model: str, device: str) -> tuple:
     sessions = [Session(one, device) for one in (base, custom)]
     for session in sessions:
         session.generate(WARM_UP, 2)  # the first inference allocates; keep that out of the timing
-    return AutoTokenizer.from_pretrained(folder), *sessions, shown, figure
+    return genai.Tokenizer(folder), *sessions, shown, figure

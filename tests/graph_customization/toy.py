@@ -141,7 +141,7 @@ def language_model(
         if "convert" in tail:
             state = ops.convert(state, "f16")
     result = ops.result(state)
-    result.output(0).set_names({"logits" if head else "last_hidden_state"})
+    result.output(0).set_names({"logits" if head else "embedding"})
     return ov.Model([result], [ids], "toy")
 
 
@@ -160,7 +160,9 @@ def fingerprint(model: ov.Model) -> list[tuple]:
     for node in model.get_ordered_ops():
         data = node.get_data().tobytes() if node.get_type_name() == "Constant" else b""
         sources = [(v.get_node().get_friendly_name(), v.get_index()) for v in node.input_values()]
-        outputs = [(str(v.get_element_type()), str(v.get_partial_shape()), sorted(v.get_names())) for v in node.outputs()]
+        outputs = [
+            (str(v.get_element_type()), str(v.get_partial_shape()), sorted(v.get_names())) for v in node.outputs()
+        ]
         found.append((node.get_type_name(), node.get_friendly_name(), sources, outputs, data))
     return found
 
@@ -185,7 +187,7 @@ def export(network, folder: Path) -> Path:
     return folder / "ir" / "openvino_model.xml"
 
 
-def tiny_llama(activation: str = "silu"):
+def tiny_llama():
     """A random Llama: 2 layers, 64 wide, 256 tokens, tied embeddings."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -201,9 +203,12 @@ def tiny_llama(activation: str = "silu"):
         max_position_embeddings=128,
         tie_word_embeddings=True,
         initializer_range=0.2,
-        hidden_act=activation,
     )
-    return LlamaForCausalLM(config)
+    network = LlamaForCausalLM(config)
+    for name, parameter in network.named_parameters():
+        if "norm" in name:  # ones would be folded away
+            torch.nn.init.uniform_(parameter, 0.5, 1.5)
+    return network
 
 
 def compress(xml: Path, mode: str, *, data: bool = False, **options) -> ov.Model:

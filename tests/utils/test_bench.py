@@ -27,9 +27,7 @@ def hold(lock: str, acquired, release) -> None:
 
 def test_interleave_takes_turns_and_rotates_the_first():
     calls: list[str] = []
-    timings = bench.interleave(
-        {name: lambda name=name: calls.append(name) for name in "abc"}, rounds=3, warmup=1
-    )
+    timings = bench.interleave({name: lambda name=name: calls.append(name) for name in "abc"}, rounds=3, warmup=1)
     assert "".join(calls) == "abc" + "abc" + "bca" + "cab"
     assert {name: len(timing.samples) for name, timing in timings.items()} == {"a": 3, "b": 3, "c": 3}
 

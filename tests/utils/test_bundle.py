@@ -41,9 +41,7 @@ def source(tmp_path_factory) -> tuple[Path, Path]:
 def archive(source, tmp_path_factory) -> Path:
     root, wheels = source
     output = tmp_path_factory.mktemp("dist") / "toy.tar"
-    done = run(
-        "utils.bundle", root, "--output", str(output), PIP_NO_INDEX="1", PIP_FIND_LINKS=wheels.as_uri()
-    )
+    done = run("utils.bundle", root, "--output", str(output), PIP_NO_INDEX="1", PIP_FIND_LINKS=wheels.as_uri())
     assert done.returncode == 0, done.stderr
     assert list(output.parent.iterdir()) == [output]
     return output

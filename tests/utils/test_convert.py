@@ -60,9 +60,7 @@ def start(build):
 def test_built_once_and_found_again(models):
     build = Build()
     folder = convert.cached("net-int8", build, checkpoint="abc")
-    assert (
-        folder.parent == models / "ir" and folder.name.startswith("net-int8-") and len(folder.name) == 9 + 12
-    )
+    assert folder.parent == models / "ir" and folder.name.startswith("net-int8-") and len(folder.name) == 9 + 12
     assert (folder / "model.xml").read_text() == "<net 1/>"
     assert convert.cached("net-int8", build, checkpoint="abc") == folder
     assert build.count == 1

@@ -88,8 +88,7 @@ def test_it_is_private_and_bounded(page, port, monkeypatch):
     assert page.default_config.fns and page._queue.default_concurrency_limit == 1
     with httpx.Client(trust_env=False) as client:
         small, large = (
-            client.post(f"{address}gradio_api/upload", files={"files": ("a.txt", bytes(size))})
-            for size in (500, 5000)
+            client.post(f"{address}gradio_api/upload", files={"files": ("a.txt", bytes(size))}) for size in (500, 5000)
         )
         assert (small.status_code, large.status_code) == (200, 413)
         assert client.get(f"{address}config").json()["analytics_enabled"] is False

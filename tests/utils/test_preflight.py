@@ -110,9 +110,7 @@ def test_too_little_memory_is_a_sentence(machine):
 
 def test_too_little_disk_is_a_sentence(machine, monkeypatch):
     asked = []
-    monkeypatch.setattr(
-        preflight.shutil, "disk_usage", lambda path: asked.append(path) or SimpleNamespace(free=3e9)
-    )
+    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path: asked.append(path) or SimpleNamespace(free=3e9))
     preflight.check(disk_gb=3, path=machine / "not" / "yet")
     with pytest.raises(preflight.NotEnough, match=r"needs 5 GB of disk at .*yet, and 3 GB are free"):
         preflight.check(disk_gb=5, path=machine / "not" / "yet")

