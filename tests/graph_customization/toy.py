@@ -15,6 +15,7 @@ import openvino.opset13 as ops
 
 from notebooks.graph_customization.session import EXACT, model_inputs
 
+PRECISE = EXACT | {"KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}  # f32 throughout
 END = np.iinfo(np.int64).max
 HIDDEN, INNER, GROUP = 32, 64, 16
 STORAGES = ("f32", "f16", "int8", "u4", "u4 per channel", "i4", "i4 per channel")
@@ -105,11 +106,14 @@ def language_model(
     residual: bool = True,
     cut: str | None = None,
     head: bool = True,
+    rescale: np.ndarray | None = None,
 ) -> ov.Model:
     """input_ids int64 [batch, tokens] -> logits [batch, tokens, vocabulary]; or, without `head`, the hidden state.
 
-    Every token is mixed with those before it, so that the last one depends on all. tail: words of TAILS,
-    operations behind the output layer; cut: a slice to the last token of the author's own, one of SLICES.
+    Every token is mixed with those before it, so that the last one depends on all.
+    tail: words of TAILS, operations behind the output layer; cut: a slice to the last token of the author's own,
+    one of SLICES; rescale [INNER]: factors moved from each layer's up_proj into its down_proj before both are
+    rounded, as AWQ does.
     """
     random = np.random.default_rng(seed)
 
@@ -124,8 +128,13 @@ def language_model(
     state = ops.cum_sum(ops.gather(table, ids, np.int64(0)), np.int64(1))
     for i in range(layers):
         path = f"model.layers.{i}.mlp"
-        inner = ops.tanh(linear(norm(state, matrix(1, HIDDEN)), matrix(INNER, HIDDEN), storage, f"{path}.up_proj"))
-        update = linear(inner, matrix(HIDDEN, INNER), storage, f"{path}.down_proj")
+        read, down = norm(state, matrix(1, HIDDEN)), matrix(HIDDEN, INNER)
+        gate, up = (matrix(INNER, HIDDEN) for _ in "gu")
+        if rescale is not None:
+            up, down = up / rescale[:, None], down * rescale
+        opened = ops.tanh(linear(read, gate, storage, f"{path}.gate_proj"))
+        inner = ops.multiply(opened, linear(read, up, storage, f"{path}.up_proj"))
+        update = linear(inner, down, storage, f"{path}.down_proj")
         state = ops.add(state, update) if residual else update
     if head:
         state = norm(state, matrix(1, HIDDEN) * 4)
@@ -145,9 +154,30 @@ def language_model(
     return ov.Model([result], [ids], "toy")
 
 
+def stateful_model(seed: int = 0, vocabulary: int = 24) -> ov.Model:
+    """The inputs of an exported language model -> logits, with what was read before kept as state."""
+    random = np.random.default_rng(seed)
+    shapes = {"input_ids": [-1, -1], "attention_mask": [-1, -1], "position_ids": [-1, -1], "beam_idx": [-1]}
+    inputs = {name: ops.parameter(shape, np.int64, name=name) for name, shape in shapes.items()}
+    for name, node in inputs.items():
+        node.output(0).set_names({name})
+    ids, zero = inputs["input_ids"], np.int64(0)
+    embedding, head = random.standard_normal((2, vocabulary, HIDDEN), np.float32)
+    embedded = ops.gather(ops.constant(embedding), ids, zero)
+    places = ops.unsqueeze(ops.convert(inputs["position_ids"], "f32"), np.array([2], np.int64))
+    batch = ops.gather(ops.shape_of(ids), np.array([0], np.int64), zero)
+    shape = ops.concat([batch, ops.constant(np.array([1, HIDDEN], np.int64))], 0)
+    start = ops.broadcast(ops.constant(np.float32(0)), shape)
+    past = ops.read_value(start, "past", np.float32, ov.PartialShape([-1, 1, HIDDEN]))
+    total = ops.add(past, ops.cum_sum(ops.add(embedded, ops.sin(places)), np.int64(1)))
+    keep = ops.assign(last_of(total, "slice"), "past")
+    logits = ops.matmul(norm(total, np.ones((1, HIDDEN), np.float32)), ops.constant(head), False, True)
+    return ov.Model([ops.result(logits)], [keep], list(inputs.values()), "stateful")
+
+
 def run(model: ov.Model | Path, ids: np.ndarray, output: int | str = 0) -> np.ndarray:
     """One output of a hand-made model for token ids [batch, tokens], in full precision."""
-    return ov.Core().compile_model(model, "CPU", EXACT)([ids])[output]
+    return ov.Core().compile_model(model, "CPU", PRECISE)([ids])[output]
 
 
 def token_ids(seed: int, batch: int = 1, tokens: int = 5, vocabulary: int = 24) -> np.ndarray:
@@ -223,4 +253,4 @@ def compress(xml: Path, mode: str, *, data: bool = False, **options) -> ov.Model
 
 def stateful_logits(model: ov.Model | Path, ids: np.ndarray) -> np.ndarray:
     """Logits of an exported model for a prompt [batch, tokens], in full precision."""
-    return ov.Core().compile_model(model, "CPU", EXACT)(model_inputs(ids))[0]
+    return ov.Core().compile_model(model, "CPU", PRECISE)(model_inputs(ids))[0]
