@@ -96,6 +96,7 @@ def in_child(function: Callable, *args, what: str = "The work", ram_gb: float = 
 
 
 def _serve(connection, function: Callable, args: tuple) -> None:
+    os.dup2(2, 1)  # what it prints is news of its progress, not output of a notebook's cell
     for name in ("FORCE_COLOR", "CLICOLOR_FORCE"):  # notebook kernels set them; the child writes to a log
         os.environ.pop(name, None)
     try:

@@ -105,7 +105,7 @@ def _cached(name: str, checkpoint: Path, arguments: dict, step, *args, ram_gb: f
     """Run `step(*args, folder)` in a child process unless its result is cached."""
 
     def build(folder: Path) -> None:
-        print(f"Making {name} ...", flush=True)
+        print(f"Making {name} ...", file=sys.stderr, flush=True)
         preflight.check(ram_gb=ram_gb, disk_gb=ram_gb / 2, what=f"Making {name}")
         preflight.in_child(step, *args, folder, what=f"Making {name}", ram_gb=ram_gb)
 
@@ -245,6 +245,9 @@ def read_gptq(checkpoint: Path) -> dict[str, Int4Weight]:
     activation order (desc_act), whose groups are not contiguous and so have no place in an IR.
     """
     settings = _gptq_settings(checkpoint)
+    form = settings.get("checkpoint_format", settings.get("quant_method", "gptq"))
+    if form != "gptq":
+        raise ValueError(f"{checkpoint} is in the format {form}, which packs other numbers; take a GPTQ checkpoint.")
     if settings.get("bits") != 4:
         raise ValueError(f"{checkpoint} has {settings.get('bits')}-bit weights; an INT4 IR takes 4 bits.")
     tensors = _tensors(checkpoint)

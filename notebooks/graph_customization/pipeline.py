@@ -37,7 +37,8 @@ from openvino.passes import (
 
 LAST = np.iinfo(np.int64).max
 ELEMENTWISE = {"Add", "Subtract", "Multiply", "Divide", "Tanh", "Convert"}
-RESCALED = 0.3  # |log factor| at the 99th percentile of channels: better rounding alone stays under 0.25, AWQ over 0.5
+RESCALED = -0.5  # correlation of factors: better rounding alone stays over -0.2, AWQ under -0.9
+CUTS = {"Slice", "StridedSlice", "Gather", "Unsqueeze"}  # how models take the last token of a hidden state
 DECOMPRESSION = {"Convert", "Subtract", "Multiply", "Reshape", "Transpose"}
 
 
@@ -83,7 +84,7 @@ def read_constant(node: ov.Node) -> np.ndarray:
 def make_constant(values: np.ndarray, kind: ov.Type) -> ov.Node:
     """A Constant of type `kind`. For u4 (0..15) and i4 (-8..7) the values are packed first."""
     if kind not in (ov.Type.u4, ov.Type.i4):
-        return ops.constant(values, kind)
+        return ops.constant(np.ascontiguousarray(values), kind)  # a strided float16 would become int16
     flat = (np.asarray(values).reshape(-1) & 15).astype(np.uint8)
     packed = pack_u4(np.append(flat, np.zeros(flat.size % 2, np.uint8)))
     # shared_memory=False copies: a Tensor made from numpy only points at the array, which is gone after this line.
@@ -210,7 +211,9 @@ def result_of(value: ov.Output) -> ov.Node | None:
     for port in value.get_target_inputs():
         consumer = port.get_node()
         if consumer.get_type_name() == "Result":
-            return consumer
+            if "last_hidden_state" not in consumer.output(0).get_names():
+                return consumer
+            continue
         others = (v for i, v in enumerate(consumer.input_values()) if i != port.get_index())
         if consumer.get_type_name() in ELEMENTWISE and all(map(comes_from_weights, others)):
             if result := result_of(consumer.output(0)):
@@ -307,8 +310,9 @@ class ExposeHiddenState(_Reporting, ModelPass):
         if head is None:
             return False
         hidden = head.input_value(0)
-        if hidden.get_node().get_type_name() == "Slice":
-            hidden = hidden.get_node().input_value(0)
+        if hidden.get_partial_shape()[1].get_max_length() == 1:
+            while hidden.get_node().get_type_name() in CUTS:
+                hidden = hidden.get_node().input_value(0)
         result = ops.result(hidden)
         result.output(0).set_names({"last_hidden_state"})
         model.add_results([result])
@@ -375,12 +379,12 @@ class InsertWeights(_Reporting, GraphRewrite):
         if problem:
             self.problems.append(f"Layer {layer_name(name)}: {problem}")
             return False
+        if new.input_scale is not None:  # first: it finds the layer through the constants that are swapped next
+            _scale_input(weight, new.input_scale)
         _swap(weight, new.values)
         _swap(scale, new.scales)
         if zero_point is not None:
             _swap(zero_point, new.zero_points)
-        if new.input_scale is not None:
-            _scale_input(scale, new.input_scale)
         groups = new.scales.shape[1]
         return self.note(weight, f"{new.kind.get_type_name()} {list(new.values.shape)} in {groups} groups replaced")
 
@@ -399,9 +403,17 @@ class InsertWeights(_Reporting, GraphRewrite):
 
 def _misfit(new: Int4Weight, weight: ov.Node, scale: ov.Node, zero_point: ov.Node | None) -> str | None:
     """Why `new` cannot take the place of these constants; None where it can."""
+    axes = {"values": 2, "scales": 2, "zero_points": 2, "input_scale": 1}
+    for what, count in axes.items():
+        array = getattr(new, what)
+        if array is not None and (not isinstance(array, np.ndarray) or array.ndim != count):
+            return f"its {what} must be a numpy array of {count} axes."
     shape, groups = weight.get_output_shape(0), scale.get_output_shape(0)
     if len(shape) not in (2, 3) or list(groups) != [*shape[:-1], 1]:
         return f"its weight {list(shape)} with scales {list(groups)} is not grouped along the inputs; not supported."
+    nodes = [node for node in (weight, scale, zero_point) if node is not None]
+    if any(len(node.output(0).get_target_inputs()) > 1 for node in nodes):
+        return "its constants also serve another layer, which would change with it; not supported."
     if new.kind != weight.get_element_type():
         way = "symmetric i4" if new.kind == ov.Type.i4 else "asymmetric u4"
         return (
@@ -433,6 +445,11 @@ def _misfit(new: Int4Weight, weight: ov.Node, scale: ov.Node, zero_point: ov.Nod
         return f"the new scales exceed {limit:g}, the largest number the layer's scale type holds."
     if new.input_scale is not None and new.input_scale.shape != (new.values.shape[1],):
         return f"the input scale has shape {list(new.input_scale.shape)}, the layer has {new.values.shape[1]} inputs."
+    if new.input_scale is not None:
+        if not np.issubdtype(new.input_scale.dtype, np.floating) or not np.isfinite(new.input_scale).all():
+            return "the input scale must be finite floating-point numbers."
+        if _layer_of(weight) is None:
+            return "its weight is not read by one MatMul alone (embeddings are not), so its input cannot be scaled."
     return None
 
 
@@ -444,15 +461,20 @@ def _swap(old: ov.Node, values: np.ndarray) -> None:
         port.replace_source_output(new.output(0))
 
 
-def _layer_of(node: ov.Node) -> ov.Node:
-    """The MatMul that a constant of a decompression chain ends in."""
-    while node.get_type_name() != "MatMul":
-        node = next(iter(node.output(0).get_target_inputs())).get_node()
-    return node
+def _layer_of(weight: ov.Node) -> ov.Node | None:
+    """The MatMul that a weight's decompression ends in; None where anything else reads it (embeddings do)."""
+    node = weight
+    while len(ports := list(node.output(0).get_target_inputs())) == 1:
+        node = ports[0].get_node()
+        if node.get_type_name() == "MatMul":
+            return node
+        if node.get_type_name() not in DECOMPRESSION:
+            break
+    return None
 
 
-def _scale_input(scale: ov.Node, factors: np.ndarray) -> None:
-    matmul = _layer_of(scale)
+def _scale_input(weight: ov.Node, factors: np.ndarray) -> None:
+    matmul = _layer_of(weight)
     product = ops.multiply(matmul.input_value(0), ops.constant(factors.reshape(1, 1, -1).astype(np.float32)))
     product.set_friendly_name(f"{matmul.get_friendly_name()}/input_scale")
     matmul.input(0).replace_source_output(product.output(0))
@@ -508,7 +530,7 @@ def weights_from(donor: ov.Model, target: ov.Model, layers: Iterable[str] | None
             "layers), so its weights alone would not give its results. Compress both from the same model, with "
             "the same ratio, group size and backup precision."
         )
-    for one, other in _rescaled_pairs(have, base):
+    for one, other in _rescaled_pairs(target, have, base):
         if (one in layers) != (other in layers):
             raise ValueError(
                 f"{one} and {other} were rescaled against each other (AWQ): one without the other changes the "
@@ -522,9 +544,12 @@ def _input_factors(model: ov.Model) -> dict[str, ov.Node]:
     """Layer -> the Constant that its input is multiplied with, where there is one."""
     found = {}
     for name, (weight, *_) in _int4_constants(model).items():
-        source = _layer_of(weight).input_value(0).get_node()
-        if source.get_type_name() == "Multiply":
+        layer = _layer_of(weight)
+        source = layer and layer.input_value(0).get_node()
+        if source and source.get_type_name() == "Multiply":
             for factors in (value.get_node() for value in source.input_values()):
+                if factors.get_type_name() == "Convert":  # save_model stores float32 as float16
+                    factors = factors.input_value(0).get_node()
                 if factors.get_type_name() == "Constant":
                     found[name] = factors
     return found
@@ -541,18 +566,28 @@ def _other_constants(model: ov.Model, without: Iterable[ov.Node] = ()) -> Counte
     )
 
 
-def _rescaled_pairs(new: Mapping[str, Int4Weight], old: Mapping[str, Int4Weight]) -> list[tuple[str, str]]:
-    """Layers (consumer, producer) where the consumer's inputs were scaled by s and the producer's outputs by 1/s."""
-    inputs, outputs = {}, {}
-    for name in new.keys() & old.keys():
+def _rescaled_pairs(
+    model: ov.Model, new: Mapping[str, Int4Weight], old: Mapping[str, Int4Weight]
+) -> list[tuple[str, str]]:
+    """Layers (consumer, producer) where the consumer's inputs were scaled by s and the producer's outputs by 1/s.
+
+    Looked for where AWQ does it: the producer's MatMul -> Multiply -> the consumer's MatMul. Both factors are
+    estimated channel by channel; rounding alone leaves them uncorrelated, a rescaling makes them mirror images.
+    """
+    layers = {name: layer for name, (weight, *_) in _int4_constants(model).items() if (layer := _layer_of(weight))}
+    names = {layer.get_friendly_name(): name for name, layer in layers.items()}
+
+    def factor(name: str, axis: int) -> np.ndarray:
         a, b = new[name].dequantize(), old[name].dequantize()
-        for axis, found in ((0, inputs), (1, outputs)):
-            factor = np.log(np.clip((a * b).sum(axis) / ((b * b).sum(axis) + 1e-12), 1e-3, 1e3))
-            if np.quantile(np.abs(factor), 0.99) > RESCALED:
-                found[name] = factor
-    return sorted(
-        (consumer, producer)
-        for consumer, s in inputs.items()
-        for producer, t in outputs.items()
-        if s.shape == t.shape and np.corrcoef(s, t)[0, 1] < -0.9
-    )
+        return np.log(np.clip((a * b).sum(axis) / ((b * b).sum(axis) + 1e-12), 1e-3, 1e3))
+
+    pairs = []
+    for consumer, layer in layers.items():
+        source = layer.input_value(0).get_node()
+        sources = source.input_values() if source.get_type_name() == "Multiply" else []
+        for producer in (names.get(value.get_node().get_friendly_name()) for value in sources):
+            if {consumer, producer} <= new.keys() & old.keys():
+                s, t = factor(consumer, 0), factor(producer, 1)
+                if s.std() and t.std() and np.corrcoef(s, t)[0, 1] < RESCALED:
+                    pairs.append((consumer, producer))
+    return sorted(pairs)
