@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from notebooks.graph_customization.pipeline import make_constant, pack_u4, read_constant, unpack_u4
-from tests.graph_customization.toy import EXACT
+from tests.graph_customization.toy import PRECISE
 
 KINDS = {
     "u4": (ov.Type.u4, np.uint8, st.integers(0, 15)),
@@ -19,7 +19,7 @@ KINDS = {
 
 def as_openvino_reads(constant: ov.Node) -> np.ndarray:
     model = ov.Model([ops.convert(constant, "f32")], [])
-    return ov.Core().compile_model(model, "CPU", EXACT)([])[0]
+    return ov.Core().compile_model(model, "CPU", PRECISE)([])[0]
 
 
 @given(arrays.arrays(np.uint8, arrays.array_shapes(max_dims=4, max_side=6), elements=st.integers(0, 15)))

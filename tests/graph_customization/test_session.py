@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from notebooks.graph_customization.pipeline import InsertSlice, SelectGreedy, customize
 from notebooks.graph_customization.session import Session, model_inputs, perplexity
-from tests.graph_customization.toy import EXACT, stateful_model, token_ids
+from tests.graph_customization.toy import PRECISE, stateful_model, token_ids
 
 VOCABULARY = 256
 
@@ -23,12 +23,12 @@ def model(request):
 
 @pytest.fixture(scope="module")
 def session(model):
-    return Session(model, **EXACT)
+    return Session(model, **PRECISE)
 
 
 def recomputed(model: ov.Model, ids: np.ndarray) -> np.ndarray:
     """Logits [batch, tokens, vocabulary] from a new session, which has seen nothing before."""
-    return Session(model, **EXACT).prefill(ids).copy()
+    return Session(model, **PRECISE).prefill(ids).copy()
 
 
 def test_inputs_after_cached_tokens():
@@ -92,7 +92,7 @@ def test_customized_models_generate_the_same_tokens(model, session, passes):
     customize(customized, [one() for one in passes])
     prompt = token_ids(8, 2, 6, VOCABULARY)
     expected = session.generate(prompt, 12)
-    np.testing.assert_array_equal(Session(customized, **EXACT).generate(prompt, 12), expected)
+    np.testing.assert_array_equal(Session(customized, **PRECISE).generate(prompt, 12), expected)
 
 
 @given(st.integers(2, 300), st.integers(2, 40), st.integers(2, 50), st.floats(-50, 50))
