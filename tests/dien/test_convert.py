@@ -1,0 +1,76 @@
+"""The converted graphs: what fuses, what does not, and that INT8 stays close."""
+
+from collections import Counter
+
+import numpy as np
+import openvino as ov
+import pytest
+
+from notebooks.dien.convert import convert, convert_loop, prepare, quantize
+from notebooks.dien.pipeline import ClickModel
+from tests.dien.conftest import STEPS
+from tests.dien.toy import EXACT, batch, network, ragged, run
+
+
+def executed(compiled: ov.CompiledModel) -> Counter:
+    """How often the plugin executes each type of operation."""
+    return Counter(node.get_rt_info()["layerType"].astype(str) for node in compiled.get_runtime_model().get_ops())
+
+
+@pytest.mark.parametrize("length", [3, STEPS])
+def test_both_recurrences_run_as_one_sequence_each(ir, length):
+    kinds = executed(ClickModel(ir, cache=None).compiled(length))
+    assert kinds["RNNSeq"] == 2 and kinds["RNNCell"] == kinds["TensorIterator"] == 0
+
+
+def test_a_plain_trace_does_not_fuse(independent, tmp_path):
+    path = convert(independent, tmp_path / "plain.xml", 3, fuse=False)
+    kinds = executed(ov.Core().compile_model(path, "CPU", EXACT))
+    assert kinds["RNNSeq"] == kinds["RNNCell"] == 0
+    inputs = batch([3, 2])
+    y_hat = ov.Core().compile_model(path, "CPU", EXACT)(inputs)["y_hat"]
+    assert np.abs(y_hat - run(independent, inputs)["y_hat"]).max() < 1e-5
+
+
+def test_a_loop_takes_any_length(independent, tmp_path):
+    compiled = ov.Core().compile_model(convert_loop(independent, tmp_path / "loop.xml"), "CPU", EXACT)
+    assert executed(compiled)["TensorIterator"] == 2
+    for lengths in ([3, 2], [17, 4, 1]):
+        inputs = batch(lengths)
+        assert np.abs(compiled(inputs)["y_hat"] - run(independent, inputs)["y_hat"]).max() < 1e-5
+
+
+@pytest.mark.parametrize("form", ["paper", "gru", "sum"])
+def test_the_other_forms_convert_too(form, tmp_path):
+    made = network(evolution=form, independent=True)
+    path = convert(made, tmp_path / "dien.xml", 4)
+    inputs = batch([4, 2, 1])
+    scores = ClickModel(path, cache=None, **EXACT).score(*ragged(inputs))
+    assert np.abs(scores - run(made, inputs)["y_hat"][:, 0]).max() < 1e-5
+
+
+def test_converting_leaves_the_network_as_it_was(tmp_path):
+    made, inputs = network(), batch([3, 2])
+    before = run(made, inputs)["y_hat"]
+    convert(made, tmp_path / "dien.xml", 3)
+    assert (run(made, inputs)["y_hat"] == before).all()
+
+
+def test_int8_stays_close_and_fused(ir, independent, tmp_path):
+    samples = [batch([10, 5, 3, 8] * 4, seed=seed, width=STEPS) for seed in range(8)]
+    path = quantize(ir, samples, tmp_path / "int8.xml")
+    model = ClickModel(path, cache=None, **EXACT)
+    assert executed(model.compiled(STEPS))["RNNSeq"] == 2
+    inputs = batch([10, 5, 3, 8] * 8, seed=99)
+    difference = np.abs(model.score(*ragged(inputs)) - run(independent, inputs)["y_hat"][:, 0])
+    assert 0 < difference.mean() < 0.03
+
+
+def test_bad_arguments_are_sentences(tmp_path):
+    with pytest.raises(ValueError, match="at least 1 and an .xml file, not 0"):
+        convert(network(), tmp_path / "dien.xml", 0)
+    with pytest.raises(ValueError, match="not 5 and dien.onnx"):
+        convert(network(), tmp_path / "dien.onnx", 5)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ValueError, match="There is no INT4 of 'tiny'"):
+        prepare("tiny", "INT4")
