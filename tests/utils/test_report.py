@@ -208,6 +208,15 @@ def test_a_failing_case_shows_in_the_catalogue(collection):
     assert "**FAIL**" in text and "tolerance 0)" in text
 
 
+def test_the_catalogue_boasts_only_of_precisions_that_pass(collection):
+    fastest = bench.row("openvino", "BF16", "prefill 512", bench.Timing.of([1.0]), torch=SLOW)
+    reported = compare.quality("perplexity", "BF16", 13.9, 12.0, None, "lower")
+    save(collection / "results", speed=[*SPEED, fastest], quality=[*QUALITY, reported])
+    report.regenerate(collection)
+    text = (collection / "README.md").read_text(encoding="utf-8")
+    assert "3.1x PyTorch (INT4, prefill 512)" in text and "BF16" not in text
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
