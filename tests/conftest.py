@@ -1,6 +1,7 @@
 """Fixtures for all tests."""
 
 import os
+from contextlib import contextmanager
 
 import pytest
 
@@ -15,3 +16,26 @@ def chromium() -> str:
         sentence = f"No Chromium here: `{browser.command()}` brings it."
         pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)
     return found
+
+
+@pytest.fixture
+def visit(chromium, tmp_path):
+    """`with visit(address) as page`: a visitor's page of a demo, which must ask nobody but that demo for anything."""
+
+    @contextmanager
+    def visiting(address: str, height: int = 1400):
+        from playwright.sync_api import sync_playwright
+
+        with sync_playwright() as playwright:
+            asked = []
+            opened = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+            page = opened.new_page(viewport={"width": 1280, "height": height})
+            page.on("request", lambda request: asked.append(request.url))
+            page.goto(address)
+            yield page
+            page.screenshot(path=tmp_path / "demo.png")
+            opened.close()
+        outside = [url for url in asked if not url.startswith((address.rstrip("/"), "data:", "blob:"))]
+        assert asked and outside == []
+
+    return visiting

@@ -12,12 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 
 import numpy as np
 import psutil
 
 from utils import preflight
+
+PAUSE = 0.05  # seconds for other threads to go to sleep
+SHORT = 500  # ms: waking threads takes longer than what is to be measured
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,9 @@ class Timing:
 def interleave(callables: Mapping[str, Callable[[], object]], rounds: int = 5, warmup: int = 1) -> dict[str, Timing]:
     """Time each callable once per round, all in turns, after `warmup` unmeasured calls of each.
 
-    The turn starts one callable further in each round, so that none always runs after the same neighbour.
+    The turn starts one callable further in each round, so that none always runs after the same neighbour. Before
+    each comes a pause, because a runtime's idle threads go on spinning for a while on the cores of the next, and,
+    where a call is short, one unmeasured call, which wakes its own threads.
     """
     labels = list(callables)
     if not labels or rounds < 1:
@@ -51,10 +56,16 @@ def interleave(callables: Mapping[str, Callable[[], object]], rounds: int = 5, w
     for turn in range(rounds):
         start = turn % len(labels)
         for label in labels[start:] + labels[:start]:
-            begin = perf_counter()
-            callables[label]()
-            samples[label].append((perf_counter() - begin) * 1e3)
+            sleep(PAUSE)
+            took = _milliseconds(callables[label])
+            samples[label].append(took if took > SHORT else _milliseconds(callables[label]))
     return {label: Timing.of(taken) for label, taken in samples.items()}
+
+
+def _milliseconds(call: Callable[[], object]) -> float:
+    begin = perf_counter()
+    call()
+    return (perf_counter() - begin) * 1e3
 
 
 def row(

@@ -6,7 +6,7 @@ writes, results/bench/dien.json: sequence 100, the released size, true lengths, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -71,6 +71,17 @@ def scripted(network: DIEN, length: int) -> Run:
     return run
 
 
+def compiled(network: DIEN) -> Run:
+    """torch.compile, for any batch; compiling takes minutes, so that only `main` does it."""
+    graph = torch.compile(network, dynamic=True)
+
+    def run(batch: dict[str, np.ndarray]) -> None:
+        with torch.inference_mode():
+            graph(*(torch.from_numpy(batch[name]) for name in INPUTS))
+
+    return run
+
+
 def onnx(network: DIEN, length: int, folder: Path) -> Run:
     """ONNX Runtime on the network exported for one length; all cores, all its optimizations (the default)."""
     import onnxruntime
@@ -91,25 +102,31 @@ def onnx(network: DIEN, length: int, folder: Path) -> Run:
     return lambda batch: session.run(None, batch)
 
 
-def openvino(model: ClickModel, length: int) -> Run:
-    """OpenVINO, one request reused."""
-    request = model.compiled(length).create_infer_request()
-    return lambda batch: request.infer(batch, share_inputs=True, share_outputs=True)
+def sizes(
+    network: DIEN,
+    paths: dict[str, Path],
+    length: int,
+    batches: Iterable[int],
+    rounds: int,
+    compiling: bool = False,
+    label: str | None = None,
+) -> list[dict]:
+    """Speed rows: one batch of full histories at each size, every runtime in turns. paths: precision -> IR.
 
-
-def sizes(network: DIEN, paths: dict[str, Path], length: int, batches, rounds: int, label: str | None = None) -> list:
-    """Speed rows: one batch of full histories at each size, every runtime in turns. paths: precision -> IR."""
+    compiling: whether torch.compile is among them.
+    """
     what = f"history {length}"
     with TemporaryDirectory() as scratch:
         calls: dict[tuple[str, str], Run] = {("torch eager", "FP32"): eager(network)}
+        if compiling:
+            calls["torch.compile", "FP32"] = compiled(network)
         calls["torchscript", "FP32"] = scripted(network, length)
         calls["onnxruntime", "FP32"] = onnx(network, length, Path(scratch))
         for precision, path in paths.items():
             model = ClickModel(path, INFERENCE_PRECISION_HINT="f32")
-            calls["openvino", precision] = openvino(model, length)
+            calls["openvino", precision] = model.infer
             if precision == "FP32":
-                low = ClickModel(path, INFERENCE_PRECISION_HINT="bf16")
-                calls["openvino", "BF16"] = openvino(low, length)
+                calls["openvino", "BF16"] = ClickModel(path, INFERENCE_PRECISION_HINT="bf16").infer
         rows = []
         for batch in batches:
             given = inputs(network.config, batch, length)
@@ -139,7 +156,7 @@ def live(model: str = "tiny", rounds: int = 5) -> list[dict]:
 
 
 def true_lengths(network: DIEN, ir: Path, rounds: int, rows: int = 1024) -> list[dict]:
-    """Speed rows: histories of the lengths that MovieLens has, cut graphs of a few lengths against a loop."""
+    """Speed rows: histories of the lengths that MovieLens has: cut graphs, one graph for all, and a loop."""
     rng = np.random.default_rng(0)
     lengths = np.minimum([len(s) for s in data.movielens().sequences], LENGTH)
     lengths = rng.permutation(np.concatenate([rng.integers(1, lengths + 1), lengths]))[:rows]  # anywhere in a sequence
@@ -159,7 +176,7 @@ def true_lengths(network: DIEN, ir: Path, rounds: int, rows: int = 1024) -> list
             run({k: x[part] if x.ndim == 1 else x[part][:, : lengths[part].max()] for k, x in padded.items()})
 
     calls = {
-        ("openvino, cut graphs", "FP32"): partial(model.score, *single, *ragged),
+        ("openvino, cut graphs (score, with its checks)", "FP32"): partial(model.score, *single, *ragged),
         ("openvino, one graph of 100", "FP32"): partial(model.infer, padded),
         ("openvino, loop", "FP32"): partial(in_parts, loop),
         ("torch eager", "FP32"): partial(in_parts, eager(network)),
@@ -174,25 +191,27 @@ def true_lengths(network: DIEN, ir: Path, rounds: int, rows: int = 1024) -> list
 
 
 def streams(ir: Path, config: Config, rounds: int, batch: int = 128, count: int = 16) -> list[dict]:
-    """Speed rows: many batches one after the other (latency mode) and through an asynchronous queue."""
+    """Speed rows: many batches, by one request that has all cores, through a queue, and each cut over the streams."""
     given = inputs(config, batch, LENGTH)
-    rows = []
-    calls = {}
-    for hint in ("LATENCY", "THROUGHPUT"):
-        model = ClickModel(ir, INFERENCE_PRECISION_HINT="f32", PERFORMANCE_HINT=hint)
-        queue = ov.AsyncInferQueue(model.compiled(LENGTH), 1 if hint == "LATENCY" else 0)
+    one = ClickModel(ir, PERFORMANCE_HINT="LATENCY").compiled(LENGTH).create_infer_request()
+    model = ClickModel(ir)
+    queue = ov.AsyncInferQueue(model.compiled(LENGTH))
 
-        def run(queue: ov.AsyncInferQueue = queue) -> None:
-            for _ in range(count):
-                queue.start_async(given, share_inputs=True)
-            queue.wait_all()
+    def queued() -> None:
+        for _ in range(count):
+            queue.start_async(given, share_inputs=True)
+        queue.wait_all()
 
-        calls[hint] = run
-    for hint, timing in bench.interleave(calls, rounds).items():
-        name = f"openvino, {hint.lower()} mode"
-        work = f"{count} batches of {batch}, history {LENGTH}"
-        rows.append(bench.row(name, "FP32", work, timing, amount=count * batch, unit="rows/s"))
-    return rows
+    calls = {
+        "latency mode": lambda: [one.infer(given, share_inputs=True) for _ in range(count)],
+        "throughput mode, a queue of batches": queued,
+        "throughput mode, batches cut": lambda: [model.infer(given) for _ in range(count)],
+    }
+    work = f"{count} batches of {batch}, history {LENGTH}"
+    return [
+        bench.row(f"openvino, {name}", "FP32", work, timing, amount=count * batch, unit="rows/s")
+        for name, timing in bench.interleave(calls, rounds).items()
+    ]
 
 
 def compile_seconds(ir: Path) -> dict[str, float]:
@@ -236,13 +255,17 @@ def main() -> None:
         fp32 = convert.prepare("tiny", "FP32", LENGTH)
         paths = {"FP32": fp32, "INT8": convert.prepare("tiny", "INT8", LENGTH)}
         notes = compile_seconds(fp32)
-        rows = sizes(tiny, paths, LENGTH, BATCHES, rounds=5)
+        rows = sizes(tiny, paths, LENGTH, BATCHES, rounds=9, compiling=True)
         notes |= limits(rows, tiny.config)
+        short = {precision: convert.prepare("tiny", precision) for precision in paths}
+        rows += sizes(tiny, short, convert.LENGTHS["tiny"], BATCHES, rounds=9, compiling=True)
         rows += true_lengths(tiny, fp32, rounds=3)
         rows += streams(fp32, tiny.config, rounds=3)
         large = seeded(RELEASED)
-        ir = convert.convert(large, Path(scratch) / "dien.xml", LENGTH)
-        rows += sizes(large, {"FP32": ir}, LENGTH, BATCHES, rounds=5, label="released size, random weights, speed only")
+        paths = {"FP32": convert.convert(large, Path(scratch) / "fp32" / "dien.xml", LENGTH)}
+        samples = [inputs(RELEASED, 32, LENGTH)]
+        paths["INT8"] = convert.quantize(paths["FP32"], samples, Path(scratch) / "dien.xml")
+        rows += sizes(large, paths, LENGTH, BATCHES, rounds=9, label="released size, random weights, speed only")
     path = report.save(
         "dien",
         model="tiny",

@@ -13,10 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import openvino as ov
+import openvino.opset13 as ops
 import torch
+from openvino.frontend.pytorch import ConversionExtension, ModuleExtension
+from torch import Tensor
 
 from notebooks.dien.data import LONGEST
-from notebooks.dien.network import CODED, DIEN, INPUTS, Config, inside, load_released
+from notebooks.dien.network import CODED, DIEN, INPUTS, Config, load_released
 from notebooks.dien.pipeline import SplitGates, run_passes
 from utils import weights
 from utils.convert import cached
@@ -33,8 +36,9 @@ def convert(network: DIEN, path: str | Path, length: int = LENGTH, fuse: bool = 
     """Write the IR of `network` for histories of up to `length` items to `path` (an .xml file); returns the path.
 
     Inputs as in `DIEN.forward`, batch dynamic; outputs "y_hat" [B, 2] and "attention" [B, T]. FP32 weights. With
-    `fuse`, both recurrences become patterns that the CPU plugin runs as one sequence operation each; without,
-    the graph is what tracing gives. Raises ValueError for a length under 1 or a path that is no .xml file.
+    `fuse`, both recurrences run as one sequence operation each (the GRU is written as one, the AUGRU becomes a pattern
+    that the CPU plugin merges) and the attention is folded; without, the graph is what tracing gives. Raises
+    ValueError for a length under 1 or a path that is no .xml file.
     """
     path = Path(path)
     if length < 1 or path.suffix != ".xml":
@@ -56,8 +60,9 @@ def trace(network: DIEN, length: int | None) -> ov.Model:
     example = [torch.ones(rows, dtype=torch.int64)] * 3 + [torch.ones(rows, steps, dtype=torch.int64)] * 2
     example += [torch.ones(rows, steps), torch.full((rows,), steps, dtype=torch.int64)]
     shapes = [ov.PartialShape([-1] if x.ndim == 1 else [-1, length or -1]) for x in example]
+    extensions = _gru_extensions(network.config.item)
     with torch.no_grad():
-        model = ov.convert_model(network.eval(), example_input=tuple(example), input=shapes)
+        model = ov.convert_model(network.eval(), example_input=tuple(example), input=shapes, extension=extensions)
     for port, name in zip(model.inputs, INPUTS, strict=True):
         port.get_tensor().set_names({name})
     for port, name in zip(model.outputs, ("y_hat", "attention"), strict=True):
@@ -126,7 +131,7 @@ def prepare(model: str = "tiny", precision: str = "FP32", length: int | None = N
         else:
             quantize(prepare(model, "FP32", length), _calibration(length), folder / MODEL_XML)
 
-    arguments = {"length": length, "form": 1}
+    arguments = {"length": length, "form": 2}
     name = f"dien-{model}-{precision.lower()}"
     return cached(name, build, checkpoint=checkpoint, arguments=arguments, versions=("openvino", "nncf", "torch")) / (
         MODEL_XML
@@ -191,16 +196,64 @@ class _Twin(DIEN):
         return twin.eval()
 
 
-class _Fusible(_Twin):
-    """Writes the first GRU as an AUGRU whose attention is 0 inside the history.
+class _GRUSequence(torch.nn.Module):
+    """Where the traced network holds a whole GRU: the operation GRUSequence, from the zero state.
 
-    The plugin merges steps of AUGRU cells into one sequence, not those of GRU cells. Past the end the attention
-    is 1 (so that it is no constant to be folded away): those states are never read.
+    PyTorch's own GRU resets after the matrix product and so cannot stand for it.
     """
 
-    def extract(self, history: torch.Tensor, seq_len: torch.Tensor) -> torch.Tensor:
-        kept = inside(history, seq_len)
-        return self.recur("dien/gru1/gru_cell", history, 1 - kept[..., 0], CODED) * kept
+    def forward(self, inputs: Tensor, for_input: Tensor, for_state: Tensor, bias: Tensor) -> Tensor:
+        return inputs.clone()  # read by the tracer, for its shape
+
+
+def _gru_extensions(width: int) -> list:
+    """What makes the converter write a `_GRUSequence` of `width` states as OpenVINO's operation of that name."""
+
+    def convert(context) -> list[ov.Output]:
+        inputs, for_input, for_state, bias = (context.get_input(i) for i in range(4))
+        batch, steps = (ops.gather(ops.shape_of(inputs), np.array([axis]), 0) for axis in (0, 1))
+        state = ops.broadcast(np.float32(0), ops.concat([batch, np.array([1, width])], 0))
+        lengths = ops.broadcast(steps, batch)  # all of them: states past a row's end are never read
+        sequence = ops.gru_sequence(inputs, state, lengths, for_input, for_state, bias, width, "forward")
+        return [ops.squeeze(sequence.output(0), np.array([1])).output(0)]
+
+    return [ModuleExtension(_GRUSequence, "GRUSequence"), ConversionExtension("GRUSequence", convert)]
+
+
+class _Fusible(_Twin):
+    """Computes the same with less: what the plugin cannot fuse or leave out by itself is written so that it can."""
+
+    @classmethod
+    def of(cls, network: DIEN) -> DIEN:
+        twin = super().of(network)
+        twin.sequence = _GRUSequence()
+        return twin
+
+    def recur(self, name: str, inputs: Tensor, attention: Tensor | None = None, form: str = CODED) -> Tensor:
+        """Without attention, as an operation that OpenVINO has: update gate first, kernels [out, in] apart."""
+        if attention is not None:
+            return super().recur(name, inputs, attention, form)
+        parts = [self[f"{name}/{part}/{kind}"] for kind in ("kernel", "bias") for part in ("gates", "candidate")]
+        reset, update, bias_reset, bias_update = *parts[0].chunk(2, 1), *parts[2].chunk(2)
+        kernels = torch.cat([update, reset, parts[1]], 1).t()
+        for_input, for_state = kernels[None].chunk(2, 2)
+        return self.sequence(inputs, for_input, for_state, torch.cat([bias_update, bias_reset, parts[3]])[None])
+
+    def attend(self, item: Tensor, interests: Tensor, mask: Tensor) -> Tensor:
+        """Without joining query, state, difference and product [B, T, 144]: the first layer is linear in the state,
+
+        so that for one candidate its weights fold into one matrix [36, 80] a row, and a term that no step changes.
+        """
+        query = self.query(item)
+        for_query, for_state, for_difference, for_product = self["dien/f1_att1_1/kernel"].chunk(4)
+        per_row = (for_state - for_difference) + query[..., None] * for_product
+        same = query @ (for_query + for_difference) + self["dien/f1_att1_1/bias"]
+        return self.weigh((interests @ per_row + same[:, None]).sigmoid(), mask)
+
+    def final(self, evolved: Tensor, seq_len: Tensor) -> Tensor:
+        """The state at seq_len picked, not summed out of all the others multiplied by 0."""
+        last = (seq_len - 1).clamp_min(0)[:, None, None].expand(-1, 1, evolved.shape[2])
+        return evolved.gather(1, last)[:, 0] * (seq_len > 0)[:, None]
 
 
 class _Looping(_Twin):

@@ -38,13 +38,14 @@ def network_picture(steps: int = 4) -> Figure:
         if step:
             _arrow(axes, (step - 1, 1), (step, 1))
             _arrow(axes, (step - 1, 3), (step, 3))
-    _box(axes, steps, 0, "candidate", FILL)
-    _box(axes, steps + 1, 0, "user", FILL)
+    _box(axes, steps, 2, "candidate", FILL)
+    _box(axes, steps + 1, 2, "user", FILL)
     _box(axes, steps + 0.5, 3, "normalise, 200, Dice,\n80, Dice, softmax", "#ffffff")
-    _arrow(axes, (steps, 0), (steps - 1, 2))
-    _arrow(axes, (steps - 1, 3), (steps + 0.5, 3))
-    _arrow(axes, (steps, 0), (steps + 0.5, 3))
-    _arrow(axes, (steps + 1, 0), (steps + 0.5, 3))
+    for step in range(steps):  # every step's attention is with the candidate
+        _arrow(axes, (steps, 2), (step, 2), bend=-0.18)
+    _arrow(axes, (steps - 1, 3), (steps + 0.15, 3))
+    _arrow(axes, (steps, 2), (steps + 0.5, 3))
+    _arrow(axes, (steps + 1, 2), (steps + 0.5, 3))
     axes.set(xlim=(-0.6, steps + 1.6), ylim=(-0.5, 3.6))
     axes.axis("off")
     return figure
@@ -55,6 +56,7 @@ def _box(axes, x: float, y: float, label: str, fill: str) -> None:
     axes.text(x, y, label, ha="center", va="center", fontsize=8.5, color=INK, bbox=box)
 
 
-def _arrow(axes, start: tuple[float, float], end: tuple[float, float]) -> None:
+def _arrow(axes, start: tuple[float, float], end: tuple[float, float], bend: float = 0.0) -> None:
     arrow = {"arrowstyle": "-|>", "color": INK, "shrinkA": 18, "shrinkB": 18, "linewidth": 0.9}
+    arrow["connectionstyle"] = f"arc3,rad={bend}"
     axes.annotate("", end, start, arrowprops=arrow)

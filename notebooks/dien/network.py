@@ -143,10 +143,9 @@ class DIEN(nn.Module):
         stages = {"item_eb": item, "att_alphas": attention}
         if self.config.evolution != "sum":
             gate = None if self.config.evolution == "gru" else attention
-            evolved = self.recur("dien/gru2", interests, gate, self.config.evolution) * inside(history, seq_len)
-            last = inside(history, seq_len) - inside(history, seq_len - 1)
-            features.append((evolved * last).sum(1))  # the state at seq_len; what follows it is padding
-            stages |= {"gru2_out": evolved, "gru2_final": features[-1]}
+            evolved = self.recur("dien/gru2", interests, gate, self.config.evolution)
+            features.append(self.final(evolved, seq_len))
+            stages |= {"gru2_out": evolved * inside(history, seq_len), "gru2_final": features[-1]}
         x = torch.cat(features, -1)
         stages["fcn_in"] = x
         x = self._normalise("dien/fcn/bn1", x)
@@ -156,14 +155,24 @@ class DIEN(nn.Module):
 
     def attend(self, item: Tensor, interests: Tensor, mask: Tensor) -> Tensor:
         """How much each step [B, T] has to do with the candidate; sums to 1 over what the mask [B, T] keeps."""
-        query = self._linear("dien/f11_1", item)
-        query = F.relu(query) - self["dien//prelu_"] * F.relu(-query)
-        query = query[:, None].expand_as(interests)
+        query = self.query(item)[:, None].expand_as(interests)
         x = torch.cat([query, interests, query - interests, query * interests], -1)
-        for i in (1, 2):
-            x = self._linear(f"dien/f{i}_att1_1", x).sigmoid()
-        score = self._linear("dien/f3_att1_1", x)[..., 0]
+        return self.weigh(self._linear("dien/f1_att1_1", x).sigmoid(), mask)
+
+    def query(self, item: Tensor) -> Tensor:
+        """What the candidate [B, 36] asks of the interests, [B, 36]."""
+        query = self._linear("dien/f11_1", item)
+        return F.relu(query) - self["dien//prelu_"] * F.relu(-query)
+
+    def weigh(self, x: Tensor, mask: Tensor) -> Tensor:
+        """From the first attention layer's result [B, T, 80] to weights [B, T]."""
+        score = self._linear("dien/f3_att1_1", self._linear("dien/f2_att1_1", x).sigmoid())[..., 0]
         return torch.where(mask > 0, score, MASKED).softmax(-1)
+
+    def final(self, evolved: Tensor, seq_len: Tensor) -> Tensor:
+        """The state [B, 36] at seq_len; what follows it is padding."""
+        last = inside(evolved, seq_len) - inside(evolved, seq_len - 1)
+        return (evolved * last).sum(1)
 
     def auxiliary_loss(self, interests: Tensor, history: Tensor, others: Tensor, mask: Tensor) -> Tensor:
         """Mean loss of telling, from each interest, the item that came next from one that did not (training only).

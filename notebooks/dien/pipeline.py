@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 import openvino as ov
 import openvino.opset13 as ops
 from openvino.passes import AnyInput, Manager, Matcher, MatcherPass, PassBase, WrapType
 
-BATCH = 1024  # rows that one inference takes, where rows do not depend on each other
+PIECE = 32, 256  # a recurrence keeps one core busy: a batch is cut into pieces of so many rows, one a stream
 STEPS = (0.1, 0.25, 0.5, 1.0)  # shorter graphs, as parts of the length that the IR has
 
 
@@ -51,7 +52,7 @@ def run_passes(model: ov.Model, passes: Sequence[PassBase]) -> ov.Model:
 def shorten(model: ov.Model, length: int) -> ov.Model:
     """A copy of an unrolled model for histories of `length` steps; the weights are shared, not copied.
 
-    The history is split into steps and the states are joined again: here the last steps of both are left out.
+    The AUGRU's inputs are split into steps and its states joined again: here the last steps of both are left out.
     Raises ValueError for a length that the model does not have.
     """
     model = model.clone()
@@ -90,8 +91,9 @@ class ClickModel:
     """A converted DIEN. Graphs of a few lengths are compiled when first needed; `cache` keeps them on disk.
 
     ir_path: the .xml file that `convert` wrote. cache: a folder, by default `cache` beside the file; None keeps
-    nothing. properties: OpenVINO's. The arithmetic is f32 unless they say otherwise: in bf16, which a CPU may choose by
-    itself, the recurrent states lose too much (AUC falls by over 0.01). Raises ValueError for another file.
+    nothing. properties: OpenVINO's. Unless they say otherwise, the arithmetic is f32, the same on every machine
+    (INFERENCE_PRECISION_HINT="bf16" is faster where the CPU has it), and a batch is spread over as many streams as the
+    device finds best. May be shared by threads. Raises ValueError for another file.
     """
 
     def __init__(self, ir_path: str | Path, device: str = "CPU", cache: str | Path | None = "beside", **properties):
@@ -106,10 +108,13 @@ class ClickModel:
         )
         self.users, self.items, self.categories = (int(size) for size in sizes.split())
         self.independent, self.length = self.independent == "True", int(self.length)
-        self.device, self.properties = device, {"INFERENCE_PRECISION_HINT": "f32"} | properties
+        hint = "THROUGHPUT" if self.independent else "LATENCY"  # a batch with its own statistics is not cut
+        defaults = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": hint}
+        self.device, self.properties = device, defaults | properties
         if cache is not None:
             self.properties["CACHE_DIR"] = str(ir_path.parent / "cache" if cache == "beside" else cache)
-        self._compiled: dict[int, ov.CompiledModel] = {}
+        self._queues: dict[int, tuple[ov.CompiledModel, ov.AsyncInferQueue]] = {}
+        self._lock = Lock()
 
     def score(self, user_ids, item_ids, category_ids, histories, history_categories) -> np.ndarray:
         """The probability of a click for each row, float32 [batch].
@@ -122,27 +127,58 @@ class ClickModel:
 
     def explain(self, user_ids, item_ids, category_ids, histories, history_categories):
         """(scores [batch], attention: for each row an array over its history that sums to 1)."""
-        rows = self._check(user_ids, item_ids, category_ids, histories, history_categories)
-        lengths = np.array([len(row[3]) for row in rows])
-        scores, attention = np.empty(len(rows), np.float32), [None] * len(rows)
-        for length, chosen in self._batches(lengths):
-            y_hat, weights = self.infer(self._pad([rows[i] for i in chosen], length))
-            scores[chosen] = y_hat[:, 0]
-            for i, row in zip(chosen, weights, strict=True):
+        inputs = self._read(user_ids, item_ids, category_ids, histories, history_categories)
+        lengths = inputs["seq_len"]
+        scores, attention = np.empty(len(lengths), np.float32), [None] * len(lengths)
+        for length, rows in self._batches(lengths):
+            part = {name: x[rows, :length] if x.ndim == 2 else x[rows] for name, x in inputs.items()}
+            y_hat, weights = self.infer(part)
+            scores[rows] = y_hat[:, 0]
+            for i, row in zip(rows, weights, strict=True):
                 attention[i] = row[: lengths[i]].copy()
         return scores, attention
 
     def infer(self, inputs: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Run one padded batch, by input name: (y_hat [B, 2], attention [B, T]). T picks the compiled graph."""
-        result = self.compiled(inputs["mid_his"].shape[1])(inputs)
+        rows, length = inputs["mid_his"].shape
+        inputs = {name: np.ascontiguousarray(values) for name, values in inputs.items()}  # requests read it in place
+        result = {"y_hat": np.empty((rows, 2), np.float32), "attention": np.empty((rows, length), np.float32)}
+        with self._lock:
+            queue = self._queue(length)[1]
+            pieces = self._pieces(rows, len(queue))
+            if len(pieces) == 1:  # nothing to run beside it: without the detour over another thread
+                queue[0].infer(inputs, share_inputs=True)
+                _keep(queue[0], (result, pieces[0]))
+            else:
+                for piece in pieces:
+                    part = {name: values[piece] for name, values in inputs.items()}
+                    queue.start_async(part, (result, piece), share_inputs=True)
+                queue.wait_all()
         return result["y_hat"], result["attention"]
 
     def compiled(self, length: int) -> ov.CompiledModel:
         """The graph for exactly `length` steps, compiled now or before."""
-        if length not in self._compiled:
+        with self._lock:
+            return self._queue(length)[0]
+
+    def _queue(self, length: int) -> tuple[ov.CompiledModel, ov.AsyncInferQueue]:
+        if length not in self._queues:
             graph = shorten(self.model, length)
-            self._compiled[length] = ov.Core().compile_model(graph, self.device, self.properties)
-        return self._compiled[length]
+            compiled = ov.Core().compile_model(graph, self.device, self.properties)
+            queue = ov.AsyncInferQueue(compiled)
+            queue.set_callback(_keep)
+            self._queues[length] = compiled, queue
+        return self._queues[length]
+
+    def _pieces(self, rows: int, streams: int) -> list[slice]:
+        """The parts of a batch that run side by side. One where a score depends on the batch."""
+        if not self.independent:
+            return [slice(rows)]
+        smallest, largest = PIECE
+        rounds = -(-rows // (largest * streams))
+        count = max(1, min(rounds * streams, rows // smallest))
+        edges = [rows * i // count for i in range(count + 1)]
+        return [slice(a, b) for a, b in zip(edges, edges[1:], strict=False)]
 
     def _batches(self, lengths: np.ndarray):
         """(steps of the graph, rows) of each inference."""
@@ -152,69 +188,73 @@ class ClickModel:
         buckets = np.array(sorted({max(1, round(part * self.length)) for part in STEPS}))
         bucket = np.searchsorted(buckets, lengths)
         for which in np.unique(bucket):
-            rows = np.flatnonzero(bucket == which)
-            for start in range(0, len(rows), BATCH):
-                yield int(buckets[which]), rows[start : start + BATCH]
+            yield int(buckets[which]), np.flatnonzero(bucket == which)
 
-    def _pad(self, rows: list[tuple], length: int) -> dict[str, np.ndarray]:
-        users, items, categories, histories, kinds = zip(*rows, strict=True)
-        seq_len = np.array([len(history) for history in histories])
-        mid_his, cat_his = (np.zeros((len(rows), length), np.int64) for _ in range(2))
-        for i, (history, kind) in enumerate(zip(histories, kinds, strict=True)):
-            mid_his[i, : len(history)], cat_his[i, : len(kind)] = history, kind
-        single = {"uid": users, "mid": items, "cat": categories}
-        inputs = {name: np.array(ids, np.int64) for name, ids in single.items()}
-        mask = (np.arange(length) < seq_len[:, None]).astype(np.float32)
-        return inputs | {"mid_his": mid_his, "cat_his": cat_his, "mask": mask, "seq_len": seq_len}
-
-    def _check(self, user_ids, item_ids, category_ids, histories, history_categories) -> list[tuple]:
-        """The rows, each as (user, item, category, history, its categories) of checked ids."""
-        given = {
-            "user_ids": user_ids,
-            "item_ids": item_ids,
-            "category_ids": category_ids,
-            "histories": histories,
-            "history_categories": history_categories,
-        }
-        given = {name: list(values) for name, values in given.items()}
+    def _read(self, user_ids, item_ids, category_ids, histories, history_categories) -> dict[str, np.ndarray]:
+        """The model's inputs for checked rows, padded to its length."""
+        singles = {"user_ids": user_ids, "item_ids": item_ids, "category_ids": category_ids}
+        several = {"histories": histories, "history_categories": history_categories}
+        given = {name: list(values) for name, values in (singles | several).items()}
         counts = {name: len(values) for name, values in given.items()}
         if not counts["user_ids"] or len(set(counts.values())) > 1:
             told = ", ".join(f"{name} {count}" for name, count in counts.items())
             raise ValueError(f"Every row needs a user, an item, a category and a history; the rows given: {told}.")
         limits = (self.users, self.items, self.categories, self.items, self.categories)
-        rows = []
-        for number, row in enumerate(zip(*given.values(), strict=True)):
-            user, item, category, history, kinds = (
-                _ids(number, name, values, limit) for name, values, limit in zip(given, row, limits, strict=True)
+        read = [_ids(name, values, limit) for (name, values), limit in zip(given.items(), limits, strict=True)]
+        for name, (_, sizes) in zip(singles, read, strict=False):
+            if (wrong := sizes != 1).any():
+                row = wrong.argmax()
+                raise ValueError(f"Row {row} of {name} holds {sizes[row]} ids. Give it one.")
+        (history, lengths), (kinds, others) = read[3:]
+        if not lengths.all():
+            row = lengths.argmin()
+            raise ValueError(f"Row {row} has an empty history. Give it at least one item, or leave the row out.")
+        if (wrong := lengths != others).any():
+            row = wrong.argmax()
+            raise ValueError(
+                f"Row {row} has {lengths[row]} items in its history and {others[row]} categories. "
+                "Give each item its category."
             )
-            for name, single in (("user_ids", user), ("item_ids", item), ("category_ids", category)):
-                if single.size != 1:
-                    raise ValueError(f"Row {number} of {name} holds {single.size} ids. Give it one.")
-            if not len(history):
-                raise ValueError(f"Row {number} has an empty history. Give it at least one item, or leave the row out.")
-            if len(history) != len(kinds):
-                raise ValueError(
-                    f"Row {number} has {len(history)} items in its history and {len(kinds)} categories. "
-                    "Give each item its category."
-                )
-            last = slice(-self.length, None)
-            rows.append((user[0], item[0], category[0], history[last], kinds[last]))
-        return rows
+        from_end = np.repeat(lengths.cumsum(), lengths) - np.arange(len(history))
+        latest = from_end <= self.length
+        seq_len = np.minimum(lengths, self.length)
+        present = np.arange(self.length) < seq_len[:, None]
+        inputs = {name: ids for name, (ids, _) in zip(("uid", "mid", "cat"), read, strict=False)}
+        for name, ids in (("mid_his", history), ("cat_his", kinds)):
+            inputs[name] = np.zeros(present.shape, np.int64)
+            inputs[name][present] = ids[latest]
+        return inputs | {"mask": present.astype(np.float32), "seq_len": seq_len}
 
 
-def _ids(row: int, name: str, values, limit: int) -> np.ndarray:
-    """Ids [n] as int64. ValueError for what is no whole number, or not in the table of `limit` rows."""
-    try:
-        numbers = np.atleast_1d(np.asarray(values, np.float64)).reshape(-1)
-    except (TypeError, ValueError):
-        raise ValueError(f"Row {row} of {name} is {values!r}: give whole numbers.") from None
+def _ids(name: str, rows: list, limit: int) -> tuple[np.ndarray, np.ndarray]:
+    """All ids, one row after the other, int64, and how many each row has.
+
+    Raises ValueError naming the first row that holds no whole number, or none of the table of `limit` rows.
+    """
+    arrays = []
+    for number, values in enumerate(rows):
+        try:
+            arrays.append(np.asarray(values, np.float64).reshape(-1))
+        except (TypeError, ValueError):
+            raise ValueError(f"Row {number} of {name} is {values!r}: give whole numbers.") from None
+    sizes = np.array([array.size for array in arrays])
+    numbers = np.concatenate(arrays)
     whole = np.isfinite(numbers) & (numbers == np.floor(numbers))
-    if not whole.all():
-        raise ValueError(f"Row {row} of {name} holds {numbers[~whole][0]}, which is no id: give whole numbers.")
-    unknown = (numbers < 0) | (numbers >= limit)
-    if unknown.any():
+    known = (numbers >= 0) & (numbers < limit)
+    if not (whole & known).all():
+        first = (whole & known).argmin()
+        row, value = np.searchsorted(sizes.cumsum(), first, "right"), numbers[first]
+        if not whole[first]:
+            raise ValueError(f"Row {row} of {name} holds {value}, which is no id: give whole numbers.")
         raise ValueError(
-            f"Row {row} of {name} holds the id {int(numbers[unknown][0])}, which the model does not know: "
+            f"Row {row} of {name} holds the id {int(value)}, which the model does not know: "
             f"it has 0 to {limit - 1}. Leave the row out, or train a model that knows it."
         )
-    return numbers.astype(np.int64)
+    return numbers.astype(np.int64), sizes
+
+
+def _keep(request: ov.InferRequest, where: tuple[dict[str, np.ndarray], slice]) -> None:
+    """Copy what a piece gave to its place in the batch."""
+    result, piece = where
+    for name, values in result.items():
+        values[piece] = request.get_tensor(name).data

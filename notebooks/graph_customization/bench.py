@@ -16,8 +16,8 @@ import numpy as np
 
 from notebooks.graph_customization import convert
 from notebooks.graph_customization.pipeline import InsertSlice, customize
-from notebooks.graph_customization.session import Session
 from utils import bench, report
+from utils.llm import Session
 from utils.weights import ROOT
 
 PROMPT, SHORT, ANSWER = 512, 16, 32  # tokens: a prompt to prefill, a short one to decode after, an answer

@@ -1,8 +1,8 @@
 """Checkpoints to OpenVINO IR: one function per step, each writing into a folder that it is given.
 
-    GGUF file   -- to_transformers -->  transformers folder  -- to_ir -->  FP16 IR with tokenizers
-    GPTQ folder -- dequantize_gptq -->  transformers folder; read_gptq gives its 4-bit arrays as they are
-    FP16 IR     -- compress ------->    INT8 or INT4 IR
+    GGUF file   -- llm.to_transformers -->  transformers folder  -- llm.to_ir -->  FP16 IR with tokenizers
+    GPTQ folder -- dequantize_gptq ------>  transformers folder; read_gptq gives its 4-bit arrays as they are
+    FP16 IR     -- llm.compress --------->  INT8 or INT4 IR
 
 The IR folders are what `openvino_genai.LLMPipeline` opens. `prepare` runs the steps that are needed, each in
 a process of its own (its memory is returned, and running out of it becomes a sentence), and caches them.
@@ -23,13 +23,9 @@ import openvino as ov
 import openvino.opset13 as ops
 
 from notebooks.graph_customization.pipeline import Int4Weight, is_head, weights_from
-from notebooks.graph_customization.session import model_inputs, tokenize
-from utils import preflight, weights
-from utils.convert import cached
+from utils import llm, weights
+from utils.llm import COMPRESSIONS, MODEL_XML
 
-MODEL_XML = "openvino_model.xml"
-CONTROL_TOKEN = 3  # GGUF's token type for <|im_start|> and its like
-SPECIAL_TOKENS = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}  # transformers: GGUF
 QWEN_VOCABULARY = 151_936
 
 # What MODEL may be: checkpoint (checkpoints.toml), group size of its INT4, memory its export takes.
@@ -38,24 +34,14 @@ MODELS = {
     "released": {"checkpoint": "qwen2_5_1_5b", "group_size": 128, "ram_gb": 9},
     "released-gptq": {"checkpoint": "qwen1_5_7b_gptq", "group_size": 128, "ram_gb": 36},
 }
-COMPRESSIONS = {
-    "INT8": {"mode": "INT8_ASYM"},
-    "INT4": {"mode": "INT4_ASYM"},
-    "INT4 symmetric": {"mode": "INT4_SYM"},
-    "INT4 scale estimation": {"mode": "INT4_ASYM", "scale_estimation": True},
-    "INT4 GPTQ": {"mode": "INT4_ASYM", "gptq": True},
-    "INT4 AWQ": {"mode": "INT4_ASYM", "awq": True},
-}
 
 
 def checkpoint_folder(model: str = "tiny") -> Path:
     """The transformers folder of a model (or of the reader's own, CHECKPOINT=path), made where it is not one."""
     path = weights.resolve(MODELS[model]["checkpoint"])
-    if path.suffix == ".gguf":
-        return _cached(f"{model}-transformers", path, {}, to_transformers, path)
     if _is_gptq(path):
-        return _cached(f"{model}-transformers", path, {}, dequantize_gptq, path)
-    return path
+        return llm.made(f"{model}-transformers", path, {}, dequantize_gptq, path)
+    return llm.transformers_folder(model, path)
 
 
 def prepare(model: str = "tiny", precision: str = "FP16") -> Path:
@@ -68,13 +54,9 @@ def prepare(model: str = "tiny", precision: str = "FP16") -> Path:
             f"There is no {precision} of {model!r}. Models: {', '.join(MODELS)}; "
             f"precisions: FP16, {', '.join(COMPRESSIONS)}."
         )
-    if precision == "FP16":
-        checkpoint = checkpoint_folder(model)
-        return _cached(f"{model}-fp16", checkpoint, {}, to_ir, checkpoint, ram_gb=MODELS[model]["ram_gb"])
-    base = prepare(model, "FP16")
-    options = COMPRESSIONS[precision] | {"group_size": MODELS[model]["group_size"]}
-    name = f"{model}-{precision.lower().replace(' ', '-')}"
-    return _cached(name, base, options, compress, base, options, ram_gb=MODELS[model]["ram_gb"])
+    settings = MODELS[model]
+    checkpoint = checkpoint_folder(model)
+    return llm.ir_folder(model, checkpoint, precision, group_size=settings["group_size"], ram_gb=settings["ram_gb"])
 
 
 def better_weights(model: str, target: ov.Model) -> tuple[dict[str, Int4Weight], Path]:
@@ -92,101 +74,15 @@ def better_weights(model: str, target: ov.Model) -> tuple[dict[str, Int4Weight],
 def prepare_wide(model: str = "tiny") -> Path:
     """The FP16 IR with an output layer of Qwen's vocabulary, random numbers: for measuring speed only."""
     base = prepare(model, "FP16")
-    return _cached(f"{model}-wide", base, {"vocabulary": QWEN_VOCABULARY}, widen_head, base)
+    return llm.made(f"{model}-wide", base, {"vocabulary": QWEN_VOCABULARY}, widen_head, base)
 
 
 def prepare_onnx(model: str = "tiny") -> Path:
     """The INT4 model of ONNX Runtime GenAI, by its own builder: the peer of the speed table."""
     checkpoint = checkpoint_folder(model)
-    return _cached(f"{model}-onnx-int4", checkpoint, {}, to_onnx, checkpoint, versions=("onnxruntime-genai", "onnx-ir"))
-
-
-def _cached(name: str, checkpoint: Path, arguments: dict, step, *args, ram_gb: float = 0, **versions) -> Path:
-    """Run `step(*args, folder)` in a child process unless its result is cached."""
-
-    def build(folder: Path) -> None:
-        print(f"Making {name} ...", file=sys.stderr, flush=True)
-        preflight.check(ram_gb=ram_gb, disk_gb=ram_gb / 2, what=f"Making {name}")
-        preflight.in_child(step, *args, folder, what=f"Making {name}", ram_gb=ram_gb)
-
-    return cached(name, build, checkpoint=checkpoint, arguments=arguments, **versions)
-
-
-def to_transformers(gguf: Path, folder: Path) -> None:
-    """Write a Llama-type GGUF file as a transformers folder: FP16 safetensors, configuration, tokenizer.
-
-    transformers reads the weights exactly (they are 4-bit numbers times FP16 scales), but builds another
-    tokenizer than the file describes, so the byte-level BPE is made here from the file's own vocabulary
-    and merges (GGUF specification, keys tokenizer.ggml.*).
-    """
-    import torch
-    from gguf import GGUFReader
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
-
-    fields = GGUFReader(gguf).fields
-
-    def read(key: str):
-        return fields[f"tokenizer.{key}"].contents()
-
-    tokens, merges = read("ggml.tokens"), [tuple(merge.split(" ")) for merge in read("ggml.merges")]
-    bpe = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
-    split_digits = pre_tokenizers.Digits(individual_digits=True)
-    bpe.pre_tokenizer = pre_tokenizers.Sequence([split_digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
-    bpe.decoder = decoders.ByteLevel()
-    special = {f"{name}_token_id": read(f"ggml.{key}_token_id") for name, key in SPECIAL_TOKENS.items()}
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=bpe,
-        additional_special_tokens=[
-            t for t, kind in zip(tokens, read("ggml.token_type"), strict=True) if kind == CONTROL_TOKEN
-        ],
-        **{key.removesuffix("_id"): tokens[number] for key, number in special.items()},
+    return llm.made(
+        f"{model}-onnx-int4", checkpoint, {}, to_onnx, checkpoint, versions=("onnxruntime-genai", "onnx-ir")
     )
-    tokenizer.chat_template = read("chat_template")
-    model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float16)
-    model.generation_config.update(**special)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-
-
-def to_ir(checkpoint: Path, folder: Path) -> None:
-    """Export a transformers folder with optimum-intel: FP16 weights, stateful, with tokenizer IRs."""
-    from optimum.exporters.openvino import main_export
-    from optimum.intel import OVConfig
-
-    main_export(
-        str(checkpoint),
-        folder,
-        task="text-generation-with-past",
-        ov_config=OVConfig(dtype="fp16"),
-        convert_tokenizer=True,
-        local_files_only=True,
-    )
-
-
-def compress(ir: Path, options: dict, folder: Path) -> None:
-    """Compress the weights of the IR in folder `ir` with NNCF; all other files come along.
-
-    options: `mode` (INT8_ASYM, INT4_ASYM, INT4_SYM), `group_size` (for INT4), and for a method that looks at
-    activations on the calibration text `scale_estimation`, `gptq` or `awq`. Embeddings and output layer stay
-    at 8 bits in the INT4 modes (NNCF's default).
-    """
-    import nncf
-
-    mode = options["mode"]
-    arguments = {key: value for key, value in options.items() if key not in ("mode", "group_size")}
-    if mode.startswith("INT4"):
-        if arguments:  # a method, so it needs data
-            arguments["dataset"] = nncf.Dataset(_calibration_samples(ir))
-        arguments["group_size"] = options["group_size"]
-    model = ov.Core().read_model(ir / MODEL_XML)
-    copy_companions(ir, folder)
-    ov.save_model(nncf.compress_weights(model, mode=nncf.CompressWeightsMode[mode], **arguments), folder / MODEL_XML)
-
-
-def _calibration_samples(ir: Path, length: int = 128) -> list[dict[str, np.ndarray]]:
-    ids = tokenize(ir, "calibration")
-    return [model_inputs(ids[:, i : i + length]) for i in range(0, ids.shape[1] - length + 1, length)]
 
 
 def to_onnx(checkpoint: Path, folder: Path) -> None:
@@ -207,18 +103,6 @@ def to_onnx(checkpoint: Path, folder: Path) -> None:
         subprocess.run([*builder, "-i", checkpoint, "-o", folder], check=True, env=offline, capture_output=True)
 
 
-def copy_companions(source: Path, folder: Path) -> None:
-    """Copy tokenizers and configuration, all but the model itself, so that the new folder is complete."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for file in source.iterdir():
-        if (
-            file.is_file()
-            and not file.name.startswith(MODEL_XML.removesuffix(".xml") + ".")
-            and file.name != "manifest.json"
-        ):
-            shutil.copy2(file, folder)
-
-
 def widen_head(ir: Path, folder: Path) -> None:
     """Give the IR an output layer of Qwen's vocabulary, seeded random numbers: for measuring speed only."""
     model = ov.Core().read_model(ir / MODEL_XML)
@@ -230,7 +114,7 @@ def widen_head(ir: Path, folder: Path) -> None:
     for port in head.output(0).get_target_inputs():
         port.replace_source_output(wide.output(0))
     model.validate_nodes_and_infer_types()
-    copy_companions(ir, folder)
+    llm.copy_companions(ir, folder)
     ov.save_model(model, folder / MODEL_XML)
 
 

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from notebooks.graph_customization import convert
 from notebooks.graph_customization.drawing import before_and_after
 from notebooks.graph_customization.pipeline import InsertSlice, InsertWeights, SelectGreedy, customize
-from notebooks.graph_customization.session import TEXT, Session
+from utils.llm import TEXT, Session
 
 LONGEST = 2048  # tokens of prompt; the cache and the time to wait grow with it
 WARM_UP = np.arange(100, 164)[None]

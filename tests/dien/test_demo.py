@@ -58,23 +58,14 @@ def test_a_client_gets_rankings_and_sentences(address):
         client.predict(1, [], api_name="/rank")
 
 
-def test_a_visitor_sees_ranking_and_attention(address, chromium, tmp_path):
-    from playwright.sync_api import expect, sync_playwright
+def test_a_visitor_sees_ranking_and_attention(address, visit):
+    from playwright.sync_api import expect
 
     best = demo.rank(1, list(demo.ADVENTURES))[0][0][0]
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1280, "height": 1500})
-        asked = []
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto(address)
+    with visit(address, height=1500) as page:
         page.get_by_role("button", name="Rank", exact=True).click()
         expect(page.get_by_text(best).first).to_be_visible(timeout=60_000)
         expect(page.get_by_role("img").last).to_be_visible(timeout=30_000)
         page.get_by_label("User, 1 to 6040").fill("0")
         page.get_by_role("button", name="Rank", exact=True).click()
         expect(page.get_by_text("There is no user 0. Give a number from 1 to 6040.")).to_be_visible(timeout=30_000)
-        page.screenshot(path=tmp_path / "demo.png")
-        browser.close()
-    outside = [url for url in asked if not url.startswith((address.rstrip("/"), "data:", "blob:"))]
-    assert outside == []

@@ -1,5 +1,7 @@
 """ClickModel: ragged histories, rows that do not depend on each other, sentences for bad input."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import openvino as ov
 import openvino.opset13 as ops
@@ -74,12 +76,42 @@ def test_attention_belongs_to_the_row_it_was_computed_for(model, independent):
         assert np.abs(attention[i] - expected[i, :length]).max() < 1e-5
 
 
-def test_more_rows_than_one_inference_takes(model, monkeypatch):
-    monkeypatch.setattr("notebooks.dien.pipeline.BATCH", 3)
-    inputs = batch([5, 1, 9, 5, 2, 5, 5, 5])
-    in_parts = model.score(*ragged(inputs))
-    monkeypatch.setattr("notebooks.dien.pipeline.BATCH", 100)
-    assert np.abs(in_parts - model.score(*ragged(inputs))).max() < 1e-6
+def test_pieces_of_a_batch_come_back_in_their_places(model, monkeypatch):
+    monkeypatch.setattr("notebooks.dien.pipeline.PIECE", (1, 3))
+    inputs = batch([5, 1, 9, 5, 2, 5, 5, 5, 5, 5, 5])
+    scores, attention = model.explain(*ragged(inputs))
+    monkeypatch.setattr("notebooks.dien.pipeline.PIECE", (100, 100))
+    whole, whole_attention = model.explain(*ragged(inputs))
+    assert len(np.unique(whole)) == len(whole), "rows that cannot be told apart prove nothing"
+    assert np.abs(scores - whole).max() < 1e-6
+    for ours, theirs in zip(attention, whole_attention, strict=True):
+        assert np.abs(ours - theirs).max() < 1e-6
+
+
+def test_a_cut_out_of_wider_arrays_is_read_as_it_is(model, independent, monkeypatch):
+    monkeypatch.setattr("notebooks.dien.pipeline.PIECE", (1, 4))
+    wide = batch([4, 3, 2, 1] * 64, width=STEPS)
+    cut = {name: x[:, :4] if x.ndim == 2 else x for name, x in wide.items()}
+    for _ in range(5):
+        y_hat, _ = model.infer(cut)
+        assert np.abs(y_hat - run(independent, cut)["y_hat"]).max() < 1e-5
+
+
+def test_a_batch_is_cut_evenly_over_the_streams(model):
+    sizes = [[piece.stop - piece.start for piece in model._pieces(rows, 2)] for rows in (1, 63, 64, 128, 513, 1024)]
+    assert sizes == [[1], [63], [32, 32], [64, 64], [128, 128, 128, 129], [256] * 4]
+
+
+def test_a_batch_with_its_own_statistics_is_never_cut(reference):
+    assert reference._pieces(1000, 2) == [slice(1000)]
+
+
+def test_threads_share_a_model(model):
+    inputs = [batch([5, 1, 9, 5], seed=seed) for seed in range(8)]
+    alone = [model.score(*ragged(one)) for one in inputs]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda one: model.score(*ragged(one)), inputs))
+    assert np.abs(np.array(together) - np.array(alone)).max() < 1e-6
 
 
 @pytest.mark.parametrize("length", [1, 3, 5, STEPS])

@@ -58,15 +58,10 @@ def test_a_client_gets_answers_and_sentences(address):
         client.predict("", SLICE, 16, api_name="/compare")
 
 
-def test_a_visitor_sees_answers_timing_and_graph(address, chromium, tmp_path):
-    from playwright.sync_api import expect, sync_playwright
+def test_a_visitor_sees_answers_timing_and_graph(address, visit):
+    from playwright.sync_api import expect
 
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1280, "height": 1400})
-        asked = []
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto(address)
+    with visit(address, height=1400) as page:
         page.get_by_role("button", name="Compare").click()
         expect(page.get_by_label("Customized")).to_have_value("The capital of France is Paris.", timeout=60_000)
         expect(page.get_by_role("img").last).to_be_visible(timeout=30_000)
@@ -74,7 +69,3 @@ def test_a_visitor_sees_answers_timing_and_graph(address, chromium, tmp_path):
         page.get_by_label("Prompt").fill(" ")
         page.get_by_role("button", name="Compare").click()
         expect(page.get_by_text("The prompt is empty: type a question first.")).to_be_visible(timeout=30_000)
-        page.screenshot(path=tmp_path / "demo.png")
-        browser.close()
-    outside = [url for url in asked if not url.startswith((address.rstrip("/"), "data:", "blob:"))]
-    assert outside == []

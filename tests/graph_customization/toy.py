@@ -13,7 +13,7 @@ import numpy as np
 import openvino as ov
 import openvino.opset13 as ops
 
-from notebooks.graph_customization.session import EXACT, model_inputs
+from utils.llm import EXACT, model_inputs
 
 PRECISE = EXACT | {"DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}  # activations beside 4-bit weights stay f32, too
 END = np.iinfo(np.int64).max

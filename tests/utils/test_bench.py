@@ -28,12 +28,28 @@ def hold(lock: str, acquired, release) -> None:
 def test_interleave_takes_turns_and_rotates_the_first():
     calls: list[str] = []
     timings = bench.interleave({name: lambda name=name: calls.append(name) for name in "abc"}, rounds=3, warmup=1)
-    assert "".join(calls) == "abc" + "abc" + "bca" + "cab"
+    assert "".join(calls) == "abc" + "aabbcc" + "bbccaa" + "ccaabb"
     assert {name: len(timing.samples) for name, timing in timings.items()} == {"a": 3, "b": 3, "c": 3}
 
 
+def test_a_short_call_is_measured_warm_after_a_pause_and_a_long_one_at_once(monkeypatch):
+    events, clock = [], [0.0]
+    monkeypatch.setattr(bench, "sleep", lambda seconds: events.append(seconds))
+    monkeypatch.setattr(bench, "perf_counter", lambda: clock[0])
+
+    def call(name, seconds):
+        events.append(name)
+        clock[0] += seconds
+
+    calls = {"short": lambda: call("short", 0.1), "long": lambda: call("long", 2)}
+    timings = bench.interleave(calls, rounds=1, warmup=0)
+    assert events == [bench.PAUSE, "short", "short", bench.PAUSE, "long"]
+    assert (timings["short"].median_ms, timings["long"].median_ms) == pytest.approx((100, 2000))
+
+
 def test_samples_are_milliseconds(monkeypatch):
-    clock = iter([1.0, 1.002, 5.0, 5.004])
+    clock = iter([0, 9, 1.0, 1.002, 0, 9, 5.0, 5.004])
+    monkeypatch.setattr(bench, "SHORT", 9e6)
     monkeypatch.setattr(bench, "perf_counter", lambda: next(clock))
     timing = bench.interleave({"x": lambda: None}, rounds=2, warmup=0)["x"]
     assert timing.samples == pytest.approx((2.0, 4.0))

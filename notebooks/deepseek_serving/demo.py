@@ -1,0 +1,164 @@
+"""The demo: a chat with the thoughts folded away, the speed shown, and a stop button that stops the server's work."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import gradio as gr
+
+from notebooks.deepseek_serving import convert, repository
+from notebooks.deepseek_serving.pipeline import Client, ServerError, Stream
+from notebooks.deepseek_serving.server import serve
+from utils import weights
+
+LONGEST = 4000  # characters of a question
+EVERY = 0.05  # seconds between two updates of the page
+AT_ONCE = 16  # visitors answered at the same time
+SENTENCES = (ServerError, ValueError, OSError)  # of this collection; others stay tracebacks in the log
+
+
+def make_demo(model: str = "tiny", device: str = "CPU", url: str | None = None) -> gr.Blocks:
+    """The Blocks of the demo. It talks to the server at `url`, by default to one of its own, which starts with the
+    first question and ends with this process."""
+    running: dict[str, Stream] = {}  # by visitor
+
+    with gr.Blocks(title="A model server") as demo:
+        gr.Markdown(
+            "# Chat with a model server\n"
+            "The answer streams from an OpenAI-compatible server. DeepSeek-R1 thinks aloud first: its thoughts are "
+            "folded away. (The tiny model does not.) **Stop** closes the connection, and the server stops its work."
+        )
+        chat = gr.Chatbot(label="Conversation", height=420)
+        question = gr.Textbox(label="Question", lines=2, value="What is the capital of France?")
+        with gr.Row():
+            send = gr.Button("Send", variant="primary")
+            stop = gr.Button("Stop", variant="stop")
+            clear = gr.ClearButton([chat], value="New conversation")
+        with gr.Row():
+            length = gr.Slider(16, 2048, value=256, step=16, label="Longest answer, tokens")
+            temperature = gr.Slider(0, 1.5, value=0, step=0.1, label="Temperature (0: always the likeliest)")
+        speed = gr.Textbox(label="Speed", interactive=False)
+        gr.Examples([["Why is the sky blue?"], ["Write a long story about a lighthouse keeper."]], question)
+
+        def respond(asked: str, history: list, length: int, temperature: float, request: gr.Request) -> Iterator[tuple]:
+            try:
+                messages = conversation(history, asked)
+                client, who = _client(url, model, device)
+                with client.stream(messages, max_tokens=int(length), temperature=temperature) as stream:
+                    running[request.session_hash] = stream
+                    for shown, text in page(stream):
+                        yield "", [*history, {"role": "user", "content": asked}, *shown], f"{text}, by {who}"
+            except SENTENCES as error:
+                raise gr.Error(str(error)) from error
+            finally:
+                running.pop(request.session_hash, None)
+
+        def end(request: gr.Request) -> None:
+            if stream := running.get(request.session_hash):
+                stream.close()
+
+        given = [question, chat, length, temperature]
+        shown = [question, chat, speed]
+        for event in (send.click, question.submit):
+            event(respond, given, shown, api_name="respond", concurrency_limit=AT_ONCE, concurrency_id="respond")
+        for event in (stop.click, clear.click):
+            event(end, None, None, api_name=False, queue=False)
+        demo.unload(end)
+    return demo
+
+
+def conversation(history: list[dict], asked: str) -> list[dict]:
+    """The messages to send: what was said so far without the thoughts, and the new question.
+
+    Raises ValueError for a question that is empty or too long.
+    """
+    if not asked.strip():
+        raise ValueError("The question is empty: type one first.")
+    if len(asked) > LONGEST:
+        raise ValueError(f"The question has {len(asked)} characters; the demo takes up to {LONGEST}. Shorten it.")
+    said = [
+        {"role": message["role"], "content": _text(message["content"])}
+        for message in history
+        if not (message.get("metadata") or {}).get("title")
+    ]
+    return [*said, {"role": "user", "content": asked}]
+
+
+def page(stream: Stream) -> Iterator[tuple[list[dict], str]]:
+    """(messages to show, speed) as the answer comes; thoughts are a message of their own that can be folded.
+
+    Raises what reading the stream raises, after all that came before it was shown.
+    """
+    pieces, errors = 0, []
+
+    def read() -> None:
+        nonlocal pieces
+        try:
+            for _ in stream:
+                pieces += 1
+        except Exception as error:
+            errors.append(error)
+
+    reader = threading.Thread(target=read, daemon=True)  # so that a slow page does not slow the stream it times
+    reader.start()
+    shown = 0
+    while reader.is_alive():
+        reader.join(EVERY)
+        if pieces > shown:
+            shown = pieces
+            yield _messages(stream, done=False), _speed(stream, pieces)
+    if errors:
+        raise errors[0]
+    yield _messages(stream, done=True), _speed(stream, pieces) + (", stopped" if stream.closed else "")
+
+
+def _messages(stream: Stream, done: bool) -> list[dict]:
+    reply, messages = stream.reply, []
+    if reply.reasoning:
+        thinking = not (done or reply.answer)
+        metadata = {"title": "Thinking" if thinking else "Thoughts", "status": "pending" if thinking else "done"}
+        messages.append({"role": "assistant", "content": reply.reasoning, "metadata": metadata})
+    if reply.answer or done:
+        messages.append({"role": "assistant", "content": reply.answer})
+    return messages
+
+
+def _speed(stream: Stream, pieces: int) -> str:
+    reply = stream.reply
+    if reply.first_token_s is None:
+        return "nothing yet"
+    first = f"first after {reply.first_token_s:.2f} s"
+    if reply.tokens_per_second and reply.completion_tokens:
+        return f"{reply.completion_tokens} tokens, {reply.tokens_per_second:.0f} tokens/s, {first}"
+    spent = reply.seconds - reply.first_token_s
+    rate = f", about {(pieces - 1) / spent:.0f} tokens/s" if pieces > 1 and spent > 0 else ""
+    return f"about {pieces} tokens{rate}, {first}"
+
+
+def _text(content) -> str:
+    """A message's text; Gradio hands content back as text or as a list of parts."""
+    if isinstance(content, str):
+        return content
+    return "".join(part.get("text", "") for part in content if isinstance(part, dict))
+
+
+@cache
+def _client(url: str | None, model: str, device: str) -> tuple[Client, str]:
+    """A client, and who it talks to. The server of this demo's own ends with the process."""
+    thinks = convert.MODELS[model]["thinks"]
+    if url:
+        return Client(url, thinks=thinks), url
+    stack = ExitStack()
+    atexit.register(stack.close)
+    place = weights.models_dir() / "repositories"  # on the disk of the converted models, where links cost no space
+    place.mkdir(parents=True, exist_ok=True)
+    folder = Path(stack.enter_context(TemporaryDirectory(dir=place))) / "models"
+    repository.write(folder, model, convert.prepare(model), device=device)
+    server = stack.enter_context(serve(folder, quiet=True))
+    return Client(server.url, server.model, thinks=thinks), server.title

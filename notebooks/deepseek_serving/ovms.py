@@ -1,0 +1,72 @@
+"""OpenVINO Model Server itself: where it is on this machine, and how it is started on a repository.
+
+Looked for in this order: the environment variable OVMS (path of the binary), `ovms` on PATH, Docker with the
+image already there (nothing is downloaded).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+IMAGE = "openvino/model_server:latest"
+
+
+def find() -> list[str] | None:
+    """The start of a command that runs Model Server: [binary] or [docker]; None where there is neither.
+
+    Raises ValueError where OVMS names something that is not there.
+    """
+    if named := os.environ.get("OVMS"):
+        if (binary := shutil.which(named)) is None:
+            raise ValueError(f"OVMS={named} is no program. Give the path of the ovms binary, or unset OVMS.")
+        return [binary]
+    if binary := shutil.which("ovms"):
+        return [binary]
+    if (docker := shutil.which("docker")) and _succeeds([docker, "image", "inspect", IMAGE]):
+        return [docker]
+    return None
+
+
+def command(found: list[str], folder: Path, port: int, container: str = "openvino-model-server") -> list[str]:
+    """The command that serves the repository `folder` on 127.0.0.1:`port` with what `find` found."""
+    folder = Path(folder).resolve()
+    if "docker" not in Path(found[0]).stem.lower():
+        config = str(folder / "config.json")
+        return [*found, "--config_path", config, "--rest_port", str(port), "--rest_bind_address", "127.0.0.1"]
+    run = ["run", "--rm", "--name", container, "--publish", f"127.0.0.1:{port}:{port}"]
+    mount = ["--volume", f"{folder}:/models:ro"]
+    return [*found, *run, *mount, IMAGE, "--config_path", "/models/config.json", "--rest_port", str(port)]
+
+
+def remove_container(found: list[str], container: str) -> None:
+    """End a container that outlived the `docker run` which started it."""
+    _succeeds([*found, "rm", "--force", container])
+
+
+def command_lines(folder: str | Path = "models/repository", port: int = 8000) -> dict[str, str]:
+    """What a reader types to serve the same repository by Model Server: one text per way of installing it."""
+    folder = Path(folder).as_posix()
+    windows = folder.replace("/", "\\")
+    return {
+        "Linux": f"""\
+tar -xzf ovms_ubuntu24.tar.gz                 # from the project's releases
+export LD_LIBRARY_PATH=$PWD/ovms/lib PATH=$PATH:$PWD/ovms/bin PYTHONPATH=$PWD/ovms/lib/python
+ovms --config_path {folder}/config.json --rest_port {port} --rest_bind_address 127.0.0.1""",
+        "Windows": f"""\
+tar -xf ovms_windows.zip
+.\\ovms\\setupvars.bat
+ovms --config_path {windows}\\config.json --rest_port {port} --rest_bind_address 127.0.0.1""",
+        "Docker": f"""\
+docker run --rm --publish 127.0.0.1:{port}:{port} --volume "$PWD/{folder}:/models:ro" \\
+    {IMAGE} --config_path /models/config.json --rest_port {port}""",
+    }
+
+
+def _succeeds(arguments: list[str]) -> bool:
+    try:
+        return subprocess.run(arguments, capture_output=True, timeout=20, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False

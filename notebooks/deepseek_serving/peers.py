@@ -1,0 +1,87 @@
+"""The servers that this one is measured beside, as a user would start them, and the wait until they answer.
+
+llama.cpp's `llama-server` is looked for in LLAMA_SERVER and on PATH: it is no Python package. `transformers serve`
+comes with transformers.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from utils import bench
+
+
+def find_llama() -> str | None:
+    """The llama-server of this machine, or None. Raises ValueError where LLAMA_SERVER names none."""
+    named = os.environ.get("LLAMA_SERVER")
+    if named and not shutil.which(named):
+        raise ValueError(f"LLAMA_SERVER={named} is no program. Give the path of llama-server, or unset it.")
+    return shutil.which(named or "llama-server")
+
+
+@contextmanager
+def llama_server(program: str, gguf: Path, slots: int, context: int = 512) -> Iterator[str]:
+    """llama.cpp's server with continuous batching (its default) and one slot of `context` tokens a client."""
+    size = ["--parallel", str(slots), "--ctx-size", str(slots * context), "--threads", str(bench.machine()["cores"])]
+    quiet = ["--no-webui", "--offline"]
+    with _running([program, "--model", str(gguf), *size, *quiet], "/health") as url:
+        yield url
+
+
+@contextmanager
+def transformers_serve(folder: Path, dtype: str = "bfloat16") -> Iterator[str]:
+    """transformers' server with its continuous batching, on the CPU."""
+    command = [sys.executable, "-m", "transformers.cli.transformers", "serve", str(folder)]
+    options = ["--continuous-batching", "--attn-implementation", "sdpa", "--device", "cpu", "--dtype", dtype]
+    with _running([*command, *options], "/health", HF_HUB_OFFLINE="1") as url:
+        yield url
+
+
+@contextmanager
+def _running(command: list[str], health: str, timeout: float = 120, **environment: str) -> Iterator[str]:
+    """Start a server on a free port of this machine, wait until `health` answers, and end it with the block."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            [*command, "--host", "127.0.0.1", "--port", str(port)],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=os.environ | environment,
+        )
+        try:
+            deadline = time.monotonic() + timeout
+            while not _answers(url + health):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    log.seek(max(0, log.seek(0, os.SEEK_END) - 1000))
+                    said = log.read().decode(errors="replace")
+                    raise RuntimeError(f"{Path(command[0]).name} did not come up. Its log ends:\n{said}")
+                time.sleep(0.1)
+            yield url
+        finally:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=5, trust_env=False).status_code == 200
+    except httpx.HTTPError:
+        return False

@@ -1,0 +1,190 @@
+"""A model of our own making behind the real engine, service, guard and endpoints, so that tests decide what it says,
+how fast, and when it fails. Its tokens are single bytes: the hardest case for a text that is sent in pieces."""
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import httpx
+import numpy as np
+import uvicorn
+
+from notebooks.deepseek_serving import engine, repository, service
+from notebooks.deepseek_serving.api import create_app
+from notebooks.deepseek_serving.parsing import Limits
+
+EOS = 256
+http = httpx.Client(verify=False, trust_env=False, timeout=60)  # making one takes longer than most requests
+XML = """<?xml version="1.0"?>
+<net name="toy" version="11">
+  <layers><layer id="0" name="w" type="Const" version="opset1"><data offset="{half}" size="{half}" /></layer></layers>
+  <edges />
+</net>"""
+
+
+def toy_ir(folder: Path, context: int = 1000) -> Path:
+    """An IR folder that is complete in form and holds no model."""
+    folder.mkdir(parents=True)
+    for network in repository.NETWORKS:
+        (folder / f"{network}.xml").write_text(XML.format(half=8), encoding="utf-8")
+        (folder / f"{network}.bin").write_bytes(bytes(range(16)))
+    (folder / "config.json").write_text(json.dumps({"max_position_embeddings": context}), encoding="utf-8")
+    (folder / "manifest.json").write_text("{}", encoding="utf-8")
+    return folder
+
+
+class Tokenizer:
+    """Byte-level: token i is the byte i; EOS is special."""
+
+    def get_vocab(self) -> dict[bytes, int]:
+        return {bytes([i]): i for i in range(256)} | {b"<end>": EOS}
+
+    def encode(self, text: str, add_special_tokens: bool):
+        return SimpleNamespace(input_ids=Ids(np.frombuffer(text.encode(), np.uint8).astype(np.int64)[None]))
+
+    def decode(self, ids):
+        if ids and isinstance(ids[0], list):
+            return [self.decode(one) for one in ids]
+        return bytes(i for i in ids if i != EOS).decode("utf-8", "replace")
+
+    def apply_chat_template(self, messages: list[dict], add_generation_prompt: bool) -> str:
+        if any(message["role"] == "refuse" for message in messages):
+            raise RuntimeError("the template raised: unknown role")
+        return "".join(f"{message['content']}" for message in messages)
+
+
+class Ids:
+    """As much of openvino.Tensor as is used."""
+
+    def __init__(self, data: np.ndarray) -> None:
+        self.data, self.shape = data, data.shape
+
+
+class Handle:
+    def __init__(self, answer: bytes, limit: int) -> None:
+        self.left = [*answer, EOS][:limit]
+        self.reason = "STOP" if limit > len(answer) else "LENGTH"
+        self.outputs: list = []
+        self.status = "RUNNING"
+
+    def can_read(self) -> bool:
+        return bool(self.outputs)
+
+    def read(self) -> dict:
+        return {0: self.outputs.pop(0)}
+
+    def cancel(self) -> None:
+        self.status = "CANCEL"
+
+    def get_status(self):
+        return SimpleNamespace(name=self.status)
+
+    def advance(self) -> None:
+        token = self.left.pop(0)
+        reason = "NONE" if self.left else self.reason
+        self.outputs.append(SimpleNamespace(generated_ids=[token], finish_reason=SimpleNamespace(name=reason)))
+        if not self.left:
+            self.status = "FINISHED"
+
+
+class Pipeline:
+    """Says what `says` maps the prompt to (default: the prompt itself); one token per request and step.
+
+    `pause`: seconds a step takes. `fail`: raised by the next step. `hold`: cleared, steps wait for it to be set.
+    """
+
+    def __init__(self, options: repository.Options) -> None:
+        self.options = options
+        self.handles: list[Handle] = []
+        self.configs: list = []
+        self.says = lambda prompt: prompt
+        self.pause = 0.0
+        self.fail: Exception | None = None
+        self.hold = threading.Event()
+        self.hold.set()
+        self.most_at_once = 0
+
+    def get_config(self):
+        return SimpleNamespace(temperature=1.0, do_sample=False, max_new_tokens=None)
+
+    def add_request(self, number: int, ids: Ids, config) -> Handle:
+        if getattr(config, "top_k", 1) == 7:
+            raise RuntimeError("top_k of 7 is bad luck")
+        prompt = bytes(ids.data[0].astype(np.uint8)).decode()
+        handle = Handle(self.says(prompt).encode(), config.max_new_tokens)
+        if prompt.startswith("too big for the cache"):
+            handle.status = "IGNORED"
+        self.handles.append(handle)
+        self.configs.append(config)
+        return handle
+
+    def running(self) -> list[Handle]:
+        return [handle for handle in self.handles if handle.status == "RUNNING"]
+
+    def has_non_finished_requests(self) -> bool:
+        return bool(self.running())
+
+    def step(self) -> None:
+        self.hold.wait(20)
+        time.sleep(self.pause)
+        if self.fail:
+            raise self.fail
+        now = self.running()[: self.options.max_num_seqs]
+        self.most_at_once = max(self.most_at_once, len(now))
+        for handle in now:
+            handle.advance()
+
+    def get_metrics(self):
+        return SimpleNamespace(cache_usage=50.0, kv_cache_size_in_bytes=1024)
+
+
+class Engine(engine.Engine):
+    """The real engine with the pipeline above."""
+
+    def _load(self) -> None:
+        self._tokenizer = Tokenizer()
+        self._bytes = engine.token_bytes(self._tokenizer, "toy")
+        self._pipeline = self.pipeline = Pipeline(self.repository.options)
+
+
+@contextlib.contextmanager
+def live(folder: Path, *, host: str = "127.0.0.1", api_key: str | None = None, **limits):
+    """The application on a port of 127.0.0.1, in a thread. Gives `url`, `engine`, `pipeline`, `service`, `guard`."""
+    served = service.Service(folder)
+    served.engine = Engine(served.repository)
+    served.engine.start()
+    served.engine.loaded.wait(10)
+    app = create_app(served, host=host, api_key=api_key, limits=Limits(**limits))
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(2048)
+    settings = {"log_config": None, "access_log": False, "lifespan": "off", "timeout_graceful_shutdown": 1}
+    settings |= {"timeout_keep_alive": 75}
+    server = uvicorn.Server(uvicorn.Config(app, **settings))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    pipeline = served.engine.pipeline
+    try:
+        yield SimpleNamespace(
+            url=url, engine=served.engine, pipeline=pipeline, service=served, guard=served.guard, thread=thread
+        )
+    finally:
+        pipeline.hold.set()
+        server.should_exit = True
+        thread.join(10)
+        served.engine.close()
+
+
+def wait_for(condition, seconds: float = 10.0) -> bool:
+    """Whether `condition()` became true in time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.005)
+    return True

@@ -1,0 +1,136 @@
+"""The demo: against a scripted server that thinks, over gradio_client, in a browser, and on the real server."""
+
+import re
+import threading
+
+import httpx
+import pytest
+from gradio_client import Client as Visitor
+
+from notebooks.deepseek_serving import convert, demo, repository
+from notebooks.deepseek_serving.pipeline import Client
+from notebooks.deepseek_serving.server import serve
+from tests.deepseek_serving.scripted import Scripted, event
+from utils.demo import start
+
+ROLE = event({"role": "assistant", "content": None})
+THOUGHT = [event({"content": text}) for text in ("17 times 3:", " 30 + 21.", "</think>", "\n\nIt is", " **51**.")]
+USAGE = event(usage={"prompt_tokens": 7, "completion_tokens": 5})
+DONE = b"data: [DONE]\n\n"
+
+
+def thinker(handler, body):
+    """Answers like DeepSeek-R1; "forever" goes on until the client hangs up; "fail" is refused."""
+    asked = body["messages"][-1]["content"]
+    if asked == "fail":
+        handler.reply(503, {"error": "too many requests"}, Retry_After="2")
+    elif asked == "forever":
+        handler.stream(ROLE, *THOUGHT, whole=False)
+        handler.wait_for_hang_up()
+    else:
+        handler.stream(ROLE, *THOUGHT, event({}, "stop"), USAGE, DONE)
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    monkeypatch.setitem(convert.MODELS["tiny"], "thinks", True)
+    demo._client.cache_clear()
+    with Scripted(thinker) as server:
+        yield server
+    demo._client.cache_clear()
+
+
+@pytest.fixture
+def address(scripted):
+    blocks = demo.make_demo(url=scripted.url)
+    yield start(blocks)
+    blocks.close()
+
+
+def test_thoughts_and_answer_are_messages_of_their_own(scripted):
+    with Client(scripted.url, thinks=True) as client, client.stream("17 * 3?") as stream:
+        *_, (messages, speed) = demo.page(stream)
+    thoughts, answer = messages
+    assert thoughts["content"] == "17 times 3: 30 + 21." and thoughts["metadata"]["status"] == "done"
+    assert answer == {"role": "assistant", "content": "It is **51**."}
+    assert re.fullmatch(r"5 tokens, [\d,]+ tokens/s, first after \d+\.\d\d s", speed)
+
+
+def test_thoughts_are_not_sent_back():
+    history = [
+        {"role": "user", "content": [{"type": "text", "text": "17 * 3?"}]},
+        {"role": "assistant", "content": "30 + 21", "metadata": {"title": "Thoughts"}},
+        {"role": "assistant", "content": "51", "metadata": {"title": None}},
+    ]
+    assert demo.conversation(history, "And * 2?") == [
+        {"role": "user", "content": "17 * 3?"},
+        {"role": "assistant", "content": "51"},
+        {"role": "user", "content": "And * 2?"},
+    ]
+
+
+@pytest.mark.parametrize(("asked", "sentence"), [(" \n", "is empty"), ("x" * 4001, "4001 characters")])
+def test_a_question_that_will_not_do_is_a_sentence(asked, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        demo.conversation([], asked)
+
+
+def test_a_visitor_gets_the_answer_and_sentences(address, scripted):
+    visitor = Visitor(address, verbose=False)
+    cleared, chat, speed = visitor.predict("17 * 3?", [], 64, 0, api_name="/respond")
+    assert cleared == "" and [message["role"] for message in chat] == ["user", "assistant", "assistant"]
+    assert chat[1]["metadata"]["title"] == "Thoughts" and "51" in str(chat[2]["content"])
+    assert "5 tokens" in speed and scripted.url in speed
+    sent = scripted.requests[-1][2]
+    assert (sent["max_tokens"], sent["temperature"]) == (64, 0)
+    with pytest.raises(Exception, match="busy: too many requests. Try again in 2 seconds"):
+        visitor.predict("fail", [], 64, 0, api_name="/respond")
+    with pytest.raises(Exception, match="The question is empty"):
+        visitor.predict(" ", [], 64, 0, api_name="/respond")
+
+
+def test_the_stop_button_hangs_up_and_thoughts_fold(address, scripted, visit):
+    from playwright.sync_api import expect
+
+    with visit(address, height=1100) as page:
+        page.get_by_label("Question").fill("17 * 3?")
+        page.get_by_role("button", name="Send").click()
+        expect(page.get_by_text("It is 51.")).to_be_visible(timeout=30_000)
+        expect(page.get_by_text("30 + 21.")).not_to_be_visible()
+        page.get_by_text("Thoughts", exact=True).click()
+        expect(page.get_by_text("30 + 21.")).to_be_visible()
+        page.get_by_label("Question").fill("forever")
+        page.get_by_role("button", name="Send").click()
+        expect(page.get_by_text("It is 51.")).to_have_count(2, timeout=30_000)
+        assert not scripted.hung_up.is_set()
+        page.get_by_role("button", name="Stop").click()
+        assert scripted.hung_up.wait(10), "the connection to the server is still open"
+        expect(page.get_by_label("Speed")).to_have_value(re.compile("stopped"))
+
+
+def test_stopping_ends_the_generation_on_the_server(tmp_path):
+    """On the real server: the request counts as aborted, and no more tokens are generated."""
+    repository.write(tmp_path / "models", "tiny", convert.prepare("tiny"))
+    with serve(tmp_path / "models", kind="local", quiet=True) as server, Client(server.url) as client:
+        stream = client.stream("Write a long story about the sea.", max_tokens=2000, ignore_eos=True)
+        begun = threading.Event()
+
+        def read() -> None:
+            for _ in demo.page(stream):
+                begun.set()
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        assert begun.wait(60)
+        stream.close()
+        reader.join(10)
+        for _ in range(100):
+            metrics = httpx.get(f"{server.url}/metrics", trust_env=False).text
+            values = dict(re.findall(r"^(llm_\w+)\{.*\} (\S+)$", metrics, re.MULTILINE))
+            if float(values["llm_requests_aborted_total"]) == 1:
+                break
+            threading.Event().wait(0.05)
+    assert float(values["llm_requests_aborted_total"]) == 1
+    assert float(values["llm_requests_running"]) == 0
+    assert float(values["llm_generated_tokens_total"]) < 1900
+    assert not reader.is_alive() and stream.reply.answer

@@ -1,0 +1,60 @@
+"""The block that readers copy from each notebook runs as it stands, in an empty folder, in a fresh process."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from notebooks.deepseek_serving import convert as deepseek_serving
+from notebooks.deepseek_serving import repository
+from notebooks.deepseek_serving.server import serve
+from notebooks.dien import convert as dien
+from notebooks.graph_customization import convert as graph_customization
+
+ROOT = Path(__file__).parents[1]
+
+
+@contextmanager
+def a_folder(scratch: Path) -> Iterator[dict[str, str]]:
+    yield {"MODEL_FOLDER": str(graph_customization.prepare("tiny", "FP16"))}
+
+
+@contextmanager
+def a_file(scratch: Path) -> Iterator[dict[str, str]]:
+    yield {"MODEL_FILE": str(dien.prepare("tiny", "FP32"))}
+
+
+@contextmanager
+def a_server(scratch: Path) -> Iterator[dict[str, str]]:
+    models = repository.write(scratch / "models", "smollm2", deepseek_serving.prepare("tiny", "INT4"))
+    with serve(models, kind="local", quiet=True) as server:
+        yield {"SERVER_URL": server.url}
+
+
+# what a block needs beside pipeline.py, as environment variables, and a pattern of what it must print
+BLOCKS = {
+    "graph_customization": (a_folder, r"InsertSlice: changed[^$]*Paris"),
+    "dien": (a_file, r"^0\.\d+ 0\.\d+$"),
+    "deepseek_serving": (a_server, r"Paris"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(path.parent.name for path in ROOT.glob("notebooks/*/*.ipynb")))
+def test_the_block_to_copy_runs_in_an_empty_folder(case, tmp_path):
+    book = json.loads((ROOT / "notebooks" / case / f"{case}.ipynb").read_text(encoding="utf-8"))
+    (block,) = ["".join(c["source"]) for c in book["cells"] if "copy-block" in c["metadata"].get("tags", [])]
+    (tmp_path / "use.py").write_text(block, encoding="utf-8")
+    shutil.copy(ROOT / "notebooks" / case / "pipeline.py", tmp_path)
+    needs, prints = BLOCKS[case]
+    with needs(tmp_path / "needs") as variables:
+        environment = {**os.environ, **variables, "TMPDIR": str(tmp_path)}
+        run = subprocess.run([sys.executable, "use.py"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert re.search(prints, run.stdout, re.MULTILINE), run.stdout
