@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from utils.lock import CUDA
+from utils.lock import LEFT_OUT
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = (ROOT / "requirements.txt").read_text(encoding="utf-8")
@@ -66,7 +66,7 @@ def reachable(names: set[str], environments: list[dict[str, str]]) -> set[str]:
                 if new not in seen:
                     seen.add(new)
                     waiting.append(new)
-    return {name for name in reached if not CUDA.match(name)}
+    return {name for name in reached if not LEFT_OUT.match(name)}
 
 
 def disagreements(requirements: str, lock: str) -> list[str]:

@@ -20,7 +20,8 @@ HEADER = """\
 # Made by `make lock` (uv pip compile --universal, without the CUDA packages of torch).
 """
 # torch names the CUDA packages of its own build exactly; the CPU build has none, so they stay out.
-CUDA = re.compile(r"nvidia-|cuda-|triton\b")
+# Nothing here runs inside a web browser's Python (emscripten).
+LEFT_OUT = re.compile(r"nvidia-|cuda-|triton\b|.*sys_platform == 'emscripten'")
 
 
 def main() -> int:
@@ -42,7 +43,7 @@ def main() -> int:
             print("lock: requirements.txt cannot be resolved, for the reason above.", file=sys.stderr)
             return 1
         lines = made.read_text(encoding="utf-8").splitlines()
-    kept = [line for line in lines if not CUDA.match(line)]
+    kept = [line for line in lines if not LEFT_OUT.match(line)]
     partial = target.with_suffix(".partial")
     partial.write_text(HEADER + "\n".join(kept) + "\n", encoding="utf-8")
     os.replace(partial, target)

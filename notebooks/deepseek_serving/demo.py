@@ -34,7 +34,7 @@ def make_demo(model: str = "tiny", device: str = "CPU", url: str | None = None) 
             "The answer streams from an OpenAI-compatible server. DeepSeek-R1 thinks aloud first: its thoughts are "
             "folded away. (The tiny model does not.) **Stop** closes the connection, and the server stops its work."
         )
-        chat = gr.Chatbot(label="Conversation", height=420)
+        chat = gr.Chatbot(label="Conversation", height=420, buttons=["copy", "copy_all"])  # and no sharing
         question = gr.Textbox(label="Question", lines=2, value="What is the capital of France?")
         with gr.Row():
             send = gr.Button("Send", variant="primary")

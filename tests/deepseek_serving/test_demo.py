@@ -3,6 +3,7 @@
 import re
 import threading
 
+import gradio as gr
 import httpx
 import pytest
 from gradio_client import Client as Visitor
@@ -87,6 +88,12 @@ def test_a_visitor_gets_the_answer_and_sentences(address, scripted):
         visitor.predict("fail", [], 64, 0, api_name="/respond")
     with pytest.raises(Exception, match="The question is empty"):
         visitor.predict(" ", [], 64, 0, api_name="/respond")
+
+
+def test_a_conversation_can_be_copied_but_not_shared(scripted):
+    blocks = demo.make_demo(url=scripted.url)
+    (chat,) = [block for block in blocks.blocks.values() if isinstance(block, gr.Chatbot)]
+    assert chat.buttons == ["copy", "copy_all"]
 
 
 def test_the_stop_button_hangs_up_and_thoughts_fold(address, scripted, visit):
