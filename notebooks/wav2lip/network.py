@@ -1,0 +1,317 @@
+"""Wav2Lip, its lip-sync expert and the face detector S3FD in PyTorch, with the key names of the released checkpoints.
+
+Prajwal et al., "A Lip Sync Expert Is All You Need for Speech to Lip Generation In the Wild", ACM Multimedia 2020: an
+encoder-decoder draws the lower half of a face from a piece of sound; in training, an expert that has learnt to tell
+lips in sync from lips out of sync judges what it draws. Zhang et al., "S3FD: Single Shot Scale-invariant Face
+Detector", ICCV 2017, finds the face first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from utils.weights import load_torch
+
+Size = int | tuple[int, int]
+
+
+class Conv(nn.Module):
+    """Convolution, batch normalisation and ReLU; with `residual` the input is added before the ReLU."""
+
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int = 3, stride: Size = 1, padding: int = 1, residual: bool = False
+    ) -> None:
+        super().__init__()
+        self.conv_block = nn.Sequential(nn.Conv2d(inputs, outputs, kernel, stride, padding), nn.BatchNorm2d(outputs))
+        self.residual = residual
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv_block(x)
+        return F.relu(y + x if self.residual else y)
+
+
+class Upsample(nn.Module):
+    """Transposed convolution (kernel 3), batch normalisation and ReLU."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int = 2, padding: int = 1) -> None:
+        super().__init__()
+        self.conv_block = nn.Sequential(
+            nn.ConvTranspose2d(inputs, outputs, 3, stride, padding, output_padding=stride - 1),
+            nn.BatchNorm2d(outputs),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.conv_block(x))
+
+
+def residuals(channels: int, count: int) -> list[Conv]:
+    """Layers that keep the shape and add their input."""
+    return [Conv(channels, channels, residual=True) for _ in range(count)]
+
+
+def encoder_of_sound(width: float, last: int) -> nn.Sequential:
+    """[B, 1, 80, 16] mel frames to [B, 512 * width, 1, 1]; `last`: residual layers of the last stage."""
+    a, b, c, d, e = _channels(width, 32, 64, 128, 256, 512)
+    return nn.Sequential(
+        Conv(1, a),
+        *residuals(a, 2),
+        Conv(a, b, stride=(3, 1)),
+        *residuals(b, 2),
+        Conv(b, c, stride=3),
+        *residuals(c, 2),
+        Conv(c, d, stride=(3, 2)),
+        *residuals(d, last),
+        Conv(d, e, padding=0),
+        Conv(e, e, kernel=1, padding=0),
+    )
+
+
+class Wav2Lip(nn.Module):
+    """The generator. `width` scales the channels: 1 is the released network, of 36.3 million parameters."""
+
+    def __init__(self, width: float = 1.0) -> None:
+        super().__init__()
+        self.width = width
+        a, b, c, d, e, f = _channels(width, 16, 32, 64, 128, 256, 512)
+        self.face_encoder_blocks = nn.ModuleList(
+            nn.Sequential(*layers)
+            for layers in (
+                [Conv(6, a, kernel=7, padding=3)],
+                [Conv(a, b, stride=2), *residuals(b, 2)],
+                [Conv(b, c, stride=2), *residuals(c, 3)],
+                [Conv(c, d, stride=2), *residuals(d, 2)],
+                [Conv(d, e, stride=2), *residuals(e, 2)],
+                [Conv(e, f, stride=2), *residuals(f, 1)],
+                [Conv(f, f, padding=0), Conv(f, f, kernel=1, padding=0)],
+            )
+        )
+        self.audio_encoder = encoder_of_sound(width, last=1)
+        (g,) = _channels(width, 384)
+        self.face_decoder_blocks = nn.ModuleList(
+            nn.Sequential(*layers)
+            for layers in (
+                [Conv(f, f, kernel=1, padding=0)],
+                [Upsample(2 * f, f, stride=1, padding=0), *residuals(f, 1)],
+                [Upsample(2 * f, f), *residuals(f, 2)],
+                [Upsample(f + e, g), *residuals(g, 2)],
+                [Upsample(g + d, e), *residuals(e, 2)],
+                [Upsample(e + c, d), *residuals(d, 2)],
+                [Upsample(d + b, c), *residuals(c, 2)],
+            )
+        )
+        self.output_block = nn.Sequential(Conv(c + a, b), nn.Conv2d(b, 3, 1), nn.Sigmoid())
+
+    def forward(self, audio: Tensor, face: Tensor) -> Tensor:
+        """Faces [B, 3, 96, 96] in 0..1, BGR, whose lips say `audio` [B, 1, 80, 16] (16 mel frames).
+
+        face: [B, 6, 96, 96] in 0..1, BGR: the face with its lower half black, then a face of the same person to copy
+        from. For T frames in a row, audio [B, T, 1, 80, 16] and face [B, 6, T, 96, 96] give [B, 3, T, 96, 96].
+        """
+        if face.ndim == 5:
+            batch = face.shape[0]
+            drawn = self(audio.flatten(0, 1), face.transpose(1, 2).flatten(0, 1))
+            return drawn.unflatten(0, (batch, -1)).transpose(1, 2)
+        features = self.encode(face)
+        x = self.audio_encoder(audio)
+        for block in self.face_decoder_blocks:
+            x = torch.cat([block(x), features.pop()], 1)
+        return self.output_block(x)
+
+    def encode(self, face: Tensor) -> list[Tensor]:
+        """What each block of the face encoder makes of `face`, from [B, 16, 96, 96] down to [B, 512, 1, 1]."""
+        features = []
+        for block in self.face_encoder_blocks:
+            face = block(face)
+            features.append(face)
+        return features
+
+
+class SyncNet(nn.Module):
+    """The expert: embeds sound and lips so that what belongs together lies together. `width` as in Wav2Lip."""
+
+    def __init__(self, width: float = 1.0) -> None:
+        super().__init__()
+        self.width = width
+        a, b, c, d, e = _channels(width, 32, 64, 128, 256, 512)
+        self.face_encoder = nn.Sequential(
+            Conv(15, a, kernel=7, padding=3),
+            Conv(a, b, kernel=5, stride=(1, 2)),
+            *residuals(b, 2),
+            Conv(b, c, stride=2),
+            *residuals(c, 3),
+            Conv(c, d, stride=2),
+            *residuals(d, 2),
+            Conv(d, e, stride=2),
+            *residuals(e, 2),
+            Conv(e, e, stride=2),
+            Conv(e, e, padding=0),
+            Conv(e, e, kernel=1, padding=0),
+        )
+        self.audio_encoder = encoder_of_sound(width, last=2)
+
+    def forward(self, audio: Tensor, face: Tensor) -> tuple[Tensor, Tensor]:
+        """Embeddings of length 1, [B, 512 * width] each, of audio [B, 1, 80, 16] and face [B, 15, 48, 96].
+
+        face: the lower halves of five frames in a row, joined along the channels, BGR in 0..1.
+        """
+        embeddings = self.audio_encoder(audio), self.face_encoder(face)
+        return tuple(F.normalize(x.flatten(1), dim=1) for x in embeddings)
+
+
+class L2Norm(nn.Module):
+    """Scales every place's channels to length 1, then each channel by a weight."""
+
+    def __init__(self, channels: int, scale: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((channels,), scale))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x / (x.square().sum(1, keepdim=True).sqrt() + 1e-10) * self.weight[:, None, None]
+
+
+class S3FD(nn.Module):
+    """The face detector: VGG-16 with heads at six scales, of 22.5 million parameters."""
+
+    STAGES = {1: (64, 64), 2: (128, 128), 3: (256, 256, 256), 4: (512, 512, 512), 5: (512, 512, 512)}
+    HEADS = {  # where scores and boxes are read, finest first: channels
+        "conv3_3_norm": 256,
+        "conv4_3_norm": 512,
+        "conv5_3_norm": 512,
+        "fc7": 1024,
+        "conv6_2": 512,
+        "conv7_2": 256,
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        inputs = 3
+        for stage, sizes in self.STAGES.items():
+            for i, outputs in enumerate(sizes, 1):
+                setattr(self, f"conv{stage}_{i}", nn.Conv2d(inputs, outputs, 3, padding=1))
+                inputs = outputs
+        self.fc6 = nn.Conv2d(512, 1024, 3, padding=3)
+        self.fc7 = nn.Conv2d(1024, 1024, 1)
+        self.conv6_1 = nn.Conv2d(1024, 256, 1)
+        self.conv6_2 = nn.Conv2d(256, 512, 3, stride=2, padding=1)
+        self.conv7_1 = nn.Conv2d(512, 128, 1)
+        self.conv7_2 = nn.Conv2d(128, 256, 3, stride=2, padding=1)
+        for stage, scale in ((3, 10.0), (4, 8.0), (5, 5.0)):
+            setattr(self, f"conv{stage}_3_norm", L2Norm(self.STAGES[stage][-1], scale))
+        for name, channels in self.HEADS.items():
+            classes = 4 if name == "conv3_3_norm" else 2
+            setattr(self, f"{name}_mbox_conf", nn.Conv2d(channels, classes, 3, padding=1))
+            setattr(self, f"{name}_mbox_loc", nn.Conv2d(channels, 4, 3, padding=1))
+
+    def forward(self, image: Tensor) -> list[Tensor]:
+        """Twelve maps: for strides 4, 8 ... 128, scores [B, 2, h, w] (background, face; no softmax) and offsets
+        [B, 4, h, w] of boxes from priors of 4 strides' size.
+
+        image: [B, 3, H, W], 0..255 less the means (104, 117, 123).
+        """
+        read, x = {}, image
+        for stage, sizes in self.STAGES.items():
+            for i in range(1, len(sizes) + 1):
+                x = F.relu(self.get_submodule(f"conv{stage}_{i}")(x))
+            if stage >= 3:
+                read[f"conv{stage}_3_norm"] = self.get_submodule(f"conv{stage}_3_norm")(x)
+            x = F.max_pool2d(x, 2)
+        x = F.relu(self.fc6(x))
+        x = read["fc7"] = F.relu(self.fc7(x))
+        for stage in (6, 7):
+            x = F.relu(self.get_submodule(f"conv{stage}_1")(x))
+            x = read[f"conv{stage}_2"] = F.relu(self.get_submodule(f"conv{stage}_2")(x))
+        maps = []
+        for name in self.HEADS:
+            scores = self.get_submodule(f"{name}_mbox_conf")(read[name])
+            background = scores[:, :-1].amax(1, keepdim=True)  # the finest scale has three kinds of background
+            maps += [torch.cat([background, scores[:, -1:]], 1), self.get_submodule(f"{name}_mbox_loc")(read[name])]
+        return maps
+
+
+def load_released(path: str | Path, network: nn.Module) -> nn.Module:
+    """Fill `network` from a checkpoint of the authors' and return it, ready for inference.
+
+    path: `wav2lip.pth`, `wav2lip_gan.pth`, `lipsync_expert.pth` or `s3fd-619a316812.pth`, read without running what
+    is pickled in it. Raises ValueError when the file cannot be read so, or its tensors are not those of the network:
+    names that are missing or too many, and shapes that differ, are listed. The network is then as it was.
+    """
+    path, name = Path(path), type(network).__name__
+    if not path.is_file():
+        raise ValueError(f"{path} is not there. Give the checkpoint file for {name}.")
+    stored = load_torch(path)
+    tensors = stored.get("state_dict", stored) if isinstance(stored, dict) else None
+    if not isinstance(tensors, dict) or not all(isinstance(x, Tensor) for x in tensors.values()):
+        raise ValueError(f"{path} holds no state dict. Give the checkpoint file for {name}.")
+    return _fill(network, {key.removeprefix("module."): x for key, x in tensors.items()}, path)
+
+
+def save_tiny(folder: str | Path, wav2lip: Wav2Lip, syncnet: SyncNet) -> Path:
+    """Write both networks as FP16 safetensors, and their widths to config.json; returns the folder.
+
+    Files that are there are replaced once all are written. Raises ValueError, and changes nothing, when a weight is not
+    finite in FP16.
+    """
+    folder, networks = Path(folder), {"wav2lip": wav2lip, "syncnet": syncnet}
+    widths = {name: {"width": network.width} for name, network in networks.items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".partial-", dir=folder) as written:
+        for name, network in networks.items():
+            tensors = {key: x.half() if x.is_floating_point() else x for key, x in network.state_dict().items()}
+            if lost := [key for key, x in tensors.items() if not torch.isfinite(x).all()]:
+                raise ValueError(f"{name} cannot be saved in FP16, there are values not finite: {_listed(lost)}.")
+            save_file(tensors, Path(written) / f"{name}.safetensors")
+        (Path(written) / "config.json").write_text(json.dumps(widths, indent=1) + "\n", encoding="utf-8")
+        for file in Path(written).iterdir():
+            os.replace(file, folder / file.name)
+    return folder
+
+
+def load_tiny(folder: str | Path) -> tuple[Wav2Lip, SyncNet]:
+    """The generator and the expert that `save_tiny` wrote, in float32, ready for inference.
+
+    Raises ValueError when a file is missing or damaged, or holds other tensors than its network has (listed).
+    """
+    folder = Path(folder)
+    try:
+        widths = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        networks = Wav2Lip(widths["wav2lip"]["width"]), SyncNet(widths["syncnet"]["width"])
+        stored = [load_file(folder / f"{name}.safetensors") for name in ("wav2lip", "syncnet")]
+    except Exception as error:
+        raise ValueError(
+            f"{folder} holds no tiny checkpoint that can be read: it needs config.json, wav2lip.safetensors and "
+            f"syncnet.safetensors, as `save_tiny` writes them. ({error!r})"
+        ) from error
+    return tuple(_fill(network, tensors, folder) for network, tensors in zip(networks, stored, strict=True))
+
+
+def _fill(network: nn.Module, tensors: dict[str, Tensor], source: Path) -> nn.Module:
+    """Load the tensors into the network, all of them or none."""
+    own = network.state_dict()
+    faults = {
+        "missing": [key for key in own if key not in tensors],
+        "not known to it": [key for key in tensors if key not in own],
+        "of another shape": [key for key in own if key in tensors and own[key].shape != tensors[key].shape],
+        "not finite": [key for key, x in tensors.items() if not torch.isfinite(x).all()],
+    }
+    if any(faults.values()):
+        told = "; ".join(f"{fault}: {_listed(keys)}" for fault, keys in faults.items() if keys)
+        raise ValueError(f"{source} is no checkpoint of this {type(network).__name__}. Tensors {told}.")
+    network.load_state_dict(tensors)
+    return network.eval()
+
+
+def _listed(keys: list[str], most: int = 12) -> str:
+    more = f" and {len(keys) - most} more" if len(keys) > most else ""
+    return ", ".join(keys[:most]) + more
+
+
+def _channels(width: float, *sizes: int) -> list[int]:
+    return [round(size * width) for size in sizes]

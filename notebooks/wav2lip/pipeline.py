@@ -1,0 +1,406 @@
+"""Lips that follow a sound: `LipSync(wav2lip_path, face_detection_path)(face, audio, "result.mp4")`.
+
+Needs openvino, numpy, opencv-python-headless and av. To use it elsewhere copy this file, detection.py and media.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cache
+from itertools import chain, islice, repeat
+from pathlib import Path
+from time import perf_counter
+
+import cv2
+import numpy as np
+import openvino as ov
+
+from .detection import FaceDetector, compiled, overlap
+from .media import USUAL_FPS, Writer, frame_rate, read_frames, read_sound, sound_seconds
+
+SIDE = 96  # pixels of a face as the generator sees it
+PADS = (0, 10, 0, 0)  # pixels added above, below, left and right of a detected face: the chin belongs to it
+SAME = 0.3  # overlap from which a face is the one of the frame before
+PATIENCE = 250  # frames without a face before the first one
+STEADY = 5  # frames over which the box of a face is averaged
+
+SAMPLE_RATE = 16_000
+FFT, HOP = 800, 200  # samples
+BANDS = 80
+MEL_RATE = SAMPLE_RATE / HOP  # mel frames a second
+WINDOW = 16  # mel frames that one picture hears
+
+
+@dataclass
+class Report:
+    """What a run made: the file, its frames a second and how many they are; `elapsed` seconds it took; `busy`: seconds
+    that each stage took of them (they overlap: the others waited for the largest); `notes`: what a viewer should know.
+    """
+
+    path: Path
+    fps: Fraction
+    frames: int = 0
+    elapsed: float = 0.0
+    busy: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """The length of the video."""
+        return float(self.frames / self.fps)
+
+    @property
+    def limit(self) -> str:
+        """The stage that the others waited for: read, hear, detect, draw or write."""
+        return max(self.busy, key=self.busy.get)
+
+    @contextmanager
+    def during(self, stage: str) -> Iterator[None]:
+        """Count what the block takes as time of a stage."""
+        begin = perf_counter()
+        yield
+        self.busy[stage] = self.busy.get(stage, 0.0) + perf_counter() - begin
+
+    def timed(self, stage: str, items: Iterator) -> Iterator:
+        """The items, each counted as time of a stage."""
+        end = object()
+        while True:
+            with self.during(stage):
+                item = next(items, end)
+            if item is end:
+                return
+            yield item
+
+
+class LipSync:
+    """Redraws the lips of a face so that they follow a sound.
+
+    wav2lip_path: the generator's IR, inputs `audio` [B, 1, 80, 16] and `face` [B, 6, 96, 96], output [B, 3, 96, 96].
+    face_detection_path: see FaceDetector. batch: faces drawn at once. properties: OpenVINO's, of the generator; by
+    default the device chooses its arithmetic (INFERENCE_PRECISION_HINT="f32" is exact). May be shared by threads.
+    Raises ValueError for other files.
+    """
+
+    def __init__(self, wav2lip_path, face_detection_path, device: str = "CPU", batch: int = 8, **properties):
+        if not Path(wav2lip_path).is_file():
+            raise ValueError(f"The generator {wav2lip_path} is not there. Give its .xml file.")
+        try:
+            model = ov.Core().read_model(wav2lip_path)
+            model.reshape({"audio": [batch, 1, BANDS, WINDOW], "face": [batch, 6, SIDE, SIDE]})
+        except RuntimeError as error:
+            raise ValueError(f"{wav2lip_path} is not Wav2Lip's generator. Give the .xml file made of it.") from error
+        self.detector = FaceDetector(face_detection_path, device)
+        self.batch = batch
+        self._model = compiled(model, device, {"PERFORMANCE_HINT": "THROUGHPUT"} | properties)
+
+    def __call__(
+        self,
+        face: str | Path,
+        audio: str | Path,
+        out_path: str | Path = "results/result_voice.mp4",
+        *,
+        static: bool = False,
+        fps: float | Fraction | None = None,
+        pads: tuple[int, int, int, int] = PADS,
+        longest: int | None = None,
+        watermark: bool = True,
+        progress: Callable[[int, int | None], None] | None = None,
+    ) -> Report:
+        """Write a video, as long as the sound, in which the face of a video or picture says it.
+
+        face, audio: files in any format that FFmpeg reads. The video begins again when the sound is longer. Of several
+        faces the largest is taken, and followed; where none is seen, the last place of one is used.
+        static: show only the first frame. fps: frames a second of the result, by default those of the video, 25 of a
+        picture. pads: pixels to add above, below, left and right of a detected face. longest: pixels of a side, to
+        which larger pictures are scaled down. watermark: say in a corner of the picture and in the file that it is
+        generated. progress: called with the frames done and all of them, where that is known.
+
+        Raises ValueError where something is wrong with the files: unreadable, no face, no sound or too little. The
+        file `out_path` is then left as it was.
+        """
+        if Path(out_path).resolve() in (Path(face).resolve(), Path(audio).resolve()):
+            raise ValueError(f"The result would replace {out_path}, which it is made of. Give it another name.")
+        own_fps = frame_rate(face)
+        fps = _rate(fps or own_fps or USUAL_FPS)
+        length = sound_seconds(audio)
+        total = round(length * fps) if length else None
+        report, begin = Report(Path(out_path), fps), perf_counter()
+
+        def pictures() -> Iterator[np.ndarray]:
+            decoded = read_frames(face, fps, longest)
+            return ahead(repeat(next(decoded)) if static or own_fps is None else report.timed("read", decoded), 4)
+
+        with Writer(out_path, fps, audio, watermark) as writer, ExitStack() as stages:
+
+            def stage(items: Iterator, count: int) -> Iterator:
+                return stages.enter_context(closing(ahead(items, count)))
+
+            sounds = stage(report.timed("hear", self._hear(audio, fps, report)), 4 * self.batch)
+            tracked = stage(self._track(pictures, sounds, pads, report), self.batch)
+            drawn = stage(self._draw(tracked, report), 4)
+            for (picture, _, box), lips in drawn:
+                with report.during("write"):
+                    writer.write(paste(picture, lips, box))
+                report.frames += 1
+                if progress:
+                    progress(report.frames, total)
+        report.elapsed = perf_counter() - begin
+        return report
+
+    def _hear(self, audio: str | Path, fps: Fraction, report: Report) -> Iterator[np.ndarray]:
+        """The mel window of each frame."""
+        silent = True
+
+        def samples() -> Iterator[np.ndarray]:
+            nonlocal silent
+            for block in read_sound(audio, SAMPLE_RATE):
+                silent = silent and not block.any()
+                yield block
+
+        yield from mel_windows(mel_blocks(samples()), fps)
+        if silent:
+            report.notes.append("The sound is silent.")
+
+    def _track(self, pictures: Callable, sounds: Iterator, pads, report: Report) -> Iterator[tuple]:
+        """(picture, mel window, box of the face or None) of each frame; the pictures begin again when they end."""
+        boxes = []  # all that is kept of a frame once it is written
+        for (picture, sound), box in smoothed(self._find(zip(pictures(), sounds, strict=False), pads, report)):
+            boxes.append(box)
+            yield picture, sound, box
+        while (sound := next(sounds, None)) is not None:
+            yield from zip(pictures(), chain([sound], sounds), boxes, strict=False)
+
+    def _find(self, frames: Iterable[tuple], pads, report: Report) -> Iterator[tuple]:
+        """((picture, mel window), box or None) of each frame; a picture that comes again is looked at once."""
+        seen = face = None
+        counts = Counter()
+        for number, (picture, sound) in enumerate(frames):
+            if picture is not seen:
+                with report.during("detect"):
+                    faces = self.detector(picture)
+                faces = faces[[padded(found, pads, picture) is not None for found in faces]]
+                counts["looked"] += 1
+                counts["crowded"] += len(faces) > 1
+                counts["missed" if face is not None else "early"] += not len(faces)
+                face = choose(faces, face) if len(faces) else face
+                seen = picture
+            if face is None and number >= PATIENCE:
+                break
+            yield (picture, sound), None if face is None else padded(face, pads, picture)
+        if face is None:
+            raise ValueError(
+                f"No face was found in the first {counts['looked']} frames. Give a video or picture that shows one, "
+                "large and from the front."
+            )
+        told = {
+            "crowded": "show several faces: the largest was taken and followed",
+            "missed": "show no face: the last place of one was used",
+            "early": "come before the first face: they stay as they are",
+        }
+        report.notes += [
+            f"{counts[key]} of {counts['looked']} frames {what}." for key, what in told.items() if counts[key]
+        ]
+
+    def _draw(self, frames: Iterator[tuple], report: Report) -> Iterator[tuple]:
+        """(frame, face [96, 96, 3] to paste) of each (picture, mel window, box), drawn by requests that overlap."""
+        optimal = self._model.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
+        idle = [self._model.create_infer_request() for _ in range(min(max(2, optimal), 8))]
+        running = deque()
+
+        def finish() -> Iterator[tuple]:
+            batch, request = running.popleft()
+            with report.during("draw"):
+                request.wait()
+                faces = (request.get_output_tensor().data * 255).astype(np.uint8)  # cut off, not rounded
+            idle.append(request)
+            yield from zip(batch, faces.transpose(0, 2, 3, 1), strict=False)  # the last batch may not be full
+
+        while batch := list(islice(frames, self.batch)):
+            if not idle:
+                yield from finish()
+            with report.during("draw"):
+                audio = np.zeros(self._model.input("audio").shape, np.float32)
+                face = np.zeros(self._model.input("face").shape, np.float32)
+                for i, (picture, sound, box) in enumerate(batch):
+                    if box is not None:
+                        audio[i, 0], face[i] = sound, generator_face(cut(picture, box))
+                idle[-1].start_async({"audio": audio, "face": face})
+            running.append((batch, idle.pop()))
+        while running:
+            yield from finish()
+
+
+def ahead(items: Iterable, count: int) -> Iterator:
+    """The items, made by a thread of their own, at most `count` of them before they are asked for."""
+    items, end = iter(items), object()
+    with ThreadPoolExecutor(1) as thread:
+        waiting = deque(thread.submit(next, items, end) for _ in range(count))
+        try:
+            while (item := waiting.popleft().result()) is not end:
+                waiting.append(thread.submit(next, items, end))
+                yield item
+        finally:
+            thread.shutdown(cancel_futures=True)
+            if hasattr(items, "close"):
+                items.close()  # now rather than when collected: files are closed, threads end
+
+
+def choose(faces: np.ndarray, last: np.ndarray | None) -> np.ndarray:
+    """The face [5] of `faces` [n, 5] that is most where the last one was, or else the largest."""
+    if last is not None and (overlaps := overlap(last, faces)).max() > SAME:
+        return faces[overlaps.argmax()]
+    return faces[np.prod(faces[:, 2:4] - faces[:, :2], 1).argmax()]
+
+
+def padded(face: np.ndarray, pads: tuple[int, int, int, int], picture: np.ndarray) -> tuple[int, int, int, int] | None:
+    """(left, top, right, bottom) in whole pixels of a face and what is added to it, inside the picture; None: empty."""
+    left, top, right, bottom = (max(0, int(x)) for x in face[:4])
+    above, below, before, after = pads
+    height, width = picture.shape[:2]
+    box = max(0, left - before), max(0, top - above), min(width, right + after), min(height, bottom + below)
+    return box if box[0] < box[2] and box[1] < box[3] else None
+
+
+def smoothed(boxed: Iterable[tuple]) -> Iterator[tuple]:
+    """(item, box) of each (item, box), where the box is the mean of five, from its own on; without a box it stays so.
+
+    The last four take the last five boxes, of which those before them are means already: the authors smooth in place.
+    """
+    last, fresh = [], 0  # the last five boxes and items; how many of them are not smoothed yet
+
+    def smooth(position: int, boxes: list) -> tuple:
+        item = last[position][0]
+        last[position] = item, tuple(np.mean([box for _, box in boxes], 0).astype(int).tolist())
+        return last[position]
+
+    for item, box in boxed:
+        if box is None:
+            yield item, box
+            continue
+        last, fresh = [*last, (item, box)][-STEADY:], fresh + 1
+        if len(last) == STEADY:
+            yield smooth(0, last)
+            fresh -= 1
+    for position in range(len(last) - fresh, len(last)):
+        yield smooth(position, last[len(last) - STEADY :])
+
+
+def cut(picture: np.ndarray, box: tuple[int, int, int, int]) -> np.ndarray:
+    """The face in a box (left, top, right, bottom), [96, 96, 3]."""
+    left, top, right, bottom = box
+    return cv2.resize(picture[top:bottom, left:right], (SIDE, SIDE))
+
+
+def paste(picture: np.ndarray, face: np.ndarray, box: tuple[int, int, int, int] | None) -> np.ndarray:
+    """A copy of the picture with the face scaled into the box; the picture itself where there is none."""
+    if box is None:
+        return picture
+    left, top, right, bottom = box
+    picture = picture.copy()
+    picture[top:bottom, left:right] = cv2.resize(face, (right - left, bottom - top))
+    return picture
+
+
+def generator_face(crop: np.ndarray) -> np.ndarray:
+    """The generator's input [6, 96, 96] float32 in 0..1 of a face [96, 96, 3]: without its lower half, then whole."""
+    masked = crop.copy()
+    masked[SIDE // 2 :] = 0
+    return np.concatenate([masked, crop], 2).transpose(2, 0, 1) / np.float32(255)
+
+
+def _rate(fps: float | Fraction) -> Fraction:
+    if not 1 <= fps <= 120:
+        raise ValueError(f"A video has 1 to 120 frames a second, not {fps}.")
+    return Fraction(fps).limit_denominator(1001)
+
+
+def mel_windows(blocks: Iterable[np.ndarray], fps: float | Fraction) -> Iterator[np.ndarray]:
+    """The 16 mel frames [80, 16] that each picture hears, from blocks of a spectrogram.
+
+    They begin as `chunk_starts` says; then the last one comes again until the pictures last as long as the sound (the
+    authors' results end up to 0.2 seconds early). Raises ValueError for fewer than 16 mel frames.
+    """
+    mel, first, count, fps = np.empty((BANDS, 0), np.float32), 0, 0, float(fps)
+    for block in blocks:
+        mel = np.concatenate([mel, block], 1)
+        while (start := int(count * MEL_RATE / fps) - first) + WINDOW <= mel.shape[1]:
+            yield mel[:, start : start + WINDOW]
+            count += 1
+        done = min(start, mel.shape[1] - WINDOW)
+        if done > 0:
+            mel, first = mel[:, done:], first + done
+    length = first + mel.shape[1]
+    _enough(length)
+    for _ in range(max(1, round((length - 1) * fps / MEL_RATE) - count)):
+        yield mel[:, -WINDOW:]
+
+
+def chunk_starts(length: int, fps: float) -> list[int]:
+    """The first of the 16 mel frames that each picture hears; the last picture hears the last 16 of `length`.
+
+    Raises ValueError for fewer than 16.
+    """
+    _enough(length)
+    starts = [0]
+    while starts[-1] + WINDOW <= length:
+        starts.append(int(len(starts) * MEL_RATE / fps))
+    return starts[:-1] + [length - WINDOW]
+
+
+def _enough(length: int) -> None:
+    if length < WINDOW:
+        raise ValueError(f"The sound has {length} mel frames, one picture hears {WINDOW}: give at least 0.2 seconds.")
+
+
+def melspectrogram(samples: np.ndarray) -> np.ndarray:
+    """The mel spectrogram that Wav2Lip hears, [80, 1 + n // 200] float32 in -4..4, of 16 kHz mono samples [n].
+
+    Raises ValueError where there is too little sound for one picture.
+    """
+    return np.concatenate([*mel_blocks([samples]), np.empty((BANDS, 0), np.float32)], 1)
+
+
+def mel_blocks(blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    """The same piece by piece, [80, k] for some of the blocks of samples, so that any length of sound fits."""
+    signal, before, begun = np.empty(0), 0.0, False
+    for block in blocks:
+        signal = np.concatenate([signal, block - 0.97 * np.concatenate([[before], block[:-1]])])  # pre-emphasis
+        before = block[-1]
+        if not begun and len(signal) > FFT // 2:
+            signal, begun = np.concatenate([signal[FFT // 2 : 0 : -1], signal]), True  # mirrored at both ends
+        if begun and len(signal) >= FFT:
+            mel = _mel(signal)
+            signal = signal[HOP * mel.shape[1] :]
+            yield mel
+    if begun:
+        yield _mel(np.concatenate([signal, signal[-2 : -FFT // 2 - 2 : -1]]))
+
+
+def _mel(signal: np.ndarray) -> np.ndarray:
+    frames = np.lib.stride_tricks.sliding_window_view(signal, FFT)[::HOP]
+    window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(FFT) / FFT)  # Hann, periodic
+    mel = _filters() @ np.abs(np.fft.rfft(frames * window)).T
+    decibels = 20 * np.log10(np.maximum(1e-5, mel)) - 20
+    return np.clip(8 * (decibels + 100) / 100 - 4, -4, 4).astype(np.float32)
+
+
+@cache
+def _filters() -> np.ndarray:
+    """Weights [80, 401] of the FFT's bins in each mel band, 55 to 7600 Hz, Slaney's scale, each of the same area."""
+
+    def mel(hertz):
+        return np.where(hertz < 1000, hertz * 3 / 200, 15 + 27 * np.log(np.maximum(hertz, 1000) / 1000) / np.log(6.4))
+
+    def hertz(mel):
+        return np.where(mel < 15, mel * 200 / 3, 1000 * 6.4 ** ((np.maximum(mel, 15) - 15) / 27))
+
+    edges = hertz(np.linspace(mel(55.0), mel(7600.0), BANDS + 2))[:, None]
+    bins = np.arange(FFT // 2 + 1) * SAMPLE_RATE / FFT
+    slopes = (bins - edges) / np.diff(edges, axis=0, append=np.inf)
+    rising, falling = slopes[:-2], 1 - slopes[1:-1]
+    return np.maximum(0, np.minimum(rising, falling)) * 2 / (edges[2:] - edges[:-2])

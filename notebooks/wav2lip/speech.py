@@ -1,0 +1,272 @@
+"""Speech whose every phone has a known time, and the mouth that belongs to it: sound and truth of the training data.
+
+The voices are espeak-ng's, called through its C library (`speak_lib.h`; the wheel `espeakng-loader` carries library
+and data). The mouth comes from a table of poses by phone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import espeakng_loader
+import numpy as np
+from scipy.signal import resample_poly
+
+SAMPLE_RATE = 16000  # Hz, of everything this module returns
+ESPEAK_RATE = 22050  # Hz, of espeak-ng's own sound
+RATES, PITCHES = range(80, 451), range(101)  # what espeak-ng takes: words a minute; 50 is the voice's own pitch
+STRESS = "',%="  # marks that espeak-ng puts before a phone
+PAUSE = "_"
+QUIET = 0.1  # of a phone's greatest amplitude: an echo stays below, the phone itself does not
+
+# Voices and variants of espeak-ng, for `synthesise(text, *voice)`: American, not muffled
+VOICES = tuple(
+    ("en-us", variant)
+    for variant in (
+        "m1 m2 m3 m4 m6 m7 m8 f1 f2 f3 f4 Alicia Andrea Andy Annie Denis Gene Jacky Lee Mario Michael adam anika aunty "
+        "belinda benjamin boris david ed edward grandma grandpa iven john klatt klatt2 klatt4 klatt5 linda max mike2 "
+        "norbert pablo paul quincy rob robert steph travis victor zac"
+    ).split()
+)
+HELD_OUT_VOICES = tuple(("en-us", variant) for variant in "m5 shelby klatt3 Alex".split())  # never trained on
+
+LEAD = 0.06  # s by which the lips are ahead of the sound
+SMOOTHING = 0.12  # s, length of the window over the poses
+CLOSING = 0.06  # s from open to closed lips
+CLOSED = 0.04  # s, the shortest closure: one frame at 25 frames/s, so that none falls between two frames
+STEP = 0.005  # s, grid on which poses are smoothed
+
+# (opening, width, visibility): opening 0 closed .. 1 wide; width -1 rounded .. 1 spread; visibility of teeth or tongue
+# 0 .. 1. Two poses: the first half of the phone and the second.
+_REST = (0.03, 0.0, 0.0)
+_LIPS, _LIP_TEETH = (0.0, 0.0, 0.0), (0.06, 0.1, 0.7)
+_TONGUE_TIP, _TONGUE_BACK, _DENTAL = (0.22, 0.1, 0.5), (0.3, 0.0, 0.2), (0.2, 0.1, 0.9)
+_SIBILANT, _HUSHING = (0.14, 0.35, 1.0), (0.22, -0.4, 0.9)
+_R, _W, _J, _H, _DARK_L = (0.25, -0.4, 0.3), (0.1, -0.95, 0.0), (0.22, 0.5, 0.5), (0.35, 0.0, 0.2), (0.28, -0.1, 0.5)
+_SCHWA, _ER = (0.35, 0.0, 0.2), (0.38, -0.3, 0.3)
+_WIDE, _A, _UH, _E = (1.0, 0.1, 0.2), (0.9, 0.35, 0.4), (0.68, 0.1, 0.2), (0.6, 0.4, 0.4)
+_I_LAX, _I = (0.4, 0.5, 0.5), (0.3, 0.85, 0.6)
+_O_OPEN, _O, _U_LAX, _U = (0.62, -0.55, 0.1), (0.45, -0.75, 0.0), (0.28, -0.65, 0.0), (0.18, -0.9, 0.0)
+
+POSES: dict[str, tuple[tuple[float, float, float], ...]] = {
+    PAUSE: (_REST,),
+    **dict.fromkeys(["p", "b", "m", "m-"], (_LIPS,)),
+    **dict.fromkeys(["f", "v"], (_LIP_TEETH,)),
+    **dict.fromkeys(["t", "t#", "t2", "d", "n", "n-", "l"], (_TONGUE_TIP,)),
+    **dict.fromkeys(["k", "g", "N", "x"], (_TONGUE_BACK,)),
+    **dict.fromkeys(["T", "D"], (_DENTAL,)),
+    **dict.fromkeys(["s", "z"], (_SIBILANT,)),
+    **dict.fromkeys(["S", "Z", "tS", "dZ"], (_HUSHING,)),
+    **dict.fromkeys(["r", "r-"], (_R,)),
+    **dict.fromkeys(["h", "?"], (_H,)),
+    **dict.fromkeys(["j", ";"], (_J,)),  # ; is the glide of "few"
+    "w": (_W,),
+    **dict.fromkeys(["@", "@-", "@2"], (_SCHWA,)),
+    **dict.fromkeys(["3", "3:"], (_ER,)),
+    **dict.fromkeys(["A:", "0", "aa"], (_WIDE,)),
+    **dict.fromkeys(["a", "a#"], (_A,)),
+    "V": (_UH,),
+    "E": (_E,),
+    **dict.fromkeys(["I", "I2", "I#"], (_I_LAX,)),
+    **dict.fromkeys(["i", "i:"], (_I,)),
+    **dict.fromkeys(["O:", "O2"], (_O_OPEN,)),
+    "U": (_U_LAX,),
+    "u:": (_U,),
+    "aI": (_WIDE, _I_LAX),
+    "aI3": (_WIDE, _ER),
+    "aU": (_WIDE, _U_LAX),
+    "eI": (_E, _I),
+    "OI": (_O_OPEN, _I_LAX),
+    "oU": (_O, _U),
+    "A@": (_WIDE, _R),
+    "O@": (_O_OPEN, _R),
+    "o@": (_O, _R),
+    "e@": (_E, _R),
+    "U@": (_U_LAX, _R),
+    **dict.fromkeys(["i@", "i@3"], (_I, _R)),
+    "@L": (_DARK_L,),
+}
+
+
+@dataclass(frozen=True)
+class Speech:
+    """samples: float32 mono at 16 kHz in -1..1; phones: (symbol of POSES, start s, end s), in order, without gaps."""
+
+    samples: np.ndarray
+    phones: list[tuple[str, float, float]]
+
+    @property
+    def seconds(self) -> float:
+        """Length of the sound."""
+        return len(self.samples) / SAMPLE_RATE
+
+
+def synthesise(text: str, voice: str = "en-us", variant: str = "", rate: int = 170, pitch: int = 50) -> Speech:
+    """Speak `text` with an espeak-ng voice and, where given, one of its variants ("m1", "f3", "klatt2", ...).
+
+    rate is in words a minute (80..450), pitch 0..100. Times of phones are exact to about 10 ms, less so in the few
+    variants with a strong echo. Samples repeat exactly only when the same calls are made in the same order in a fresh
+    process: espeak-ng's jitter cannot be reset. One thread at a time. Raises ValueError for a text that has nothing
+    to say, an unknown voice or variant, a rate or pitch out of range, OSError where espeak-ng cannot start.
+    """
+    if rate not in RATES:
+        raise ValueError(f"rate is {rate} words a minute: espeak-ng takes whole numbers from 80 to 450.")
+    if pitch not in PITCHES:
+        raise ValueError(f"pitch is {pitch}: espeak-ng takes whole numbers from 0 to 100.")
+    if variant and not (Path(espeakng_loader.get_data_path()) / "voices" / "!v" / variant).is_file():
+        raise ValueError(
+            f"espeak-ng has no variant {variant!r}: look into its data folder, voices/!v, for their names."
+        )
+    library = _espeak()
+    if library.espeak_SetVoiceByName("+".join(filter(None, [voice, variant])).encode()):
+        raise ValueError(f"espeak-ng has no voice {voice!r}. English ones are en-us, en-gb, en-gb-scotland.")
+    library.espeak_SetParameter(_RATE_PARAMETER, rate, 0)
+    library.espeak_SetParameter(_PITCH_PARAMETER, pitch, 0)
+    del _heard[:], _events[:]
+    encoded = text.encode()
+    library.espeak_Synth(encoded, ctypes.c_size_t(len(encoded) + 1), 0, _BY_CHARACTER, 0, _UTF8, None, None)
+    heard = np.concatenate([np.zeros(0, np.int16), *_heard])
+    phones = _phones(heard)
+    if all(symbol == PAUSE for symbol, _, _ in phones):
+        raise ValueError(f"There is nothing to say in {text!r}: give a text with words.")
+    samples = resample_poly(heard.astype(np.float32) / 32768, SAMPLE_RATE, ESPEAK_RATE)
+    return Speech(np.clip(samples, -1, 1).astype(np.float32), phones)
+
+
+def articulation(phones: list[tuple[str, float, float]], times: np.ndarray) -> np.ndarray:
+    """The mouth at `times` (s, [n]): float32 [n, 3] = opening 0..1, width -1 rounded..1 spread, visibility 0..1.
+
+    Poses are smoothed by a Hann window of 120 ms, since neighbouring phones share the lips (coarticulation: Cohen and
+    Massaro 1993, "Modeling coarticulation in synthetic visual speech"), and closed lips are kept closed. The mouth is
+    60 ms AHEAD of the sound: lips take their shape before the phone is heard, by -40 to 200 ms in running speech
+    (Schwartz and Savariaux 2014, doi:10.1371/journal.pcbi.1003743). Before and after the speech the lips rest.
+    Raises ValueError for a phone that POSES does not know.
+    """
+    if not phones:
+        raise ValueError("There are no phones: give those of a Speech.")
+    start, end = phones[0][1] - 2 * SMOOTHING, phones[-1][2] + 2 * SMOOTHING
+    grid = np.arange(start, end, STEP)
+    targets = np.tile(np.float64(_REST), (len(grid), 1))
+    for symbol, begin, stop in phones:
+        poses = _poses(symbol)
+        edges = np.linspace(begin, stop, len(poses) + 1)
+        for pose, left, right in zip(poses, edges, edges[1:], strict=False):
+            targets[(grid >= left) & (grid < right)] = pose
+    window = np.hanning(round(SMOOTHING / STEP) + 1)
+    padded = np.pad(targets, ((len(window) // 2,) * 2, (0, 0)), mode="edge")
+    mouth = np.stack([np.convolve(channel, window / window.sum(), "valid") for channel in padded.T], 1)
+    for target, begin, stop in sorted(_closures(phones), reverse=True):  # closed lips last: they win over f and v
+        half = max(stop - begin, CLOSED) / 2
+        away = np.clip((np.abs(grid - (begin + stop) / 2) - half) / CLOSING, 0, 1)  # 0 in the closure, 1 outside
+        share = (1 + np.cos(np.pi * away)) / 2
+        mouth[:, 0] += share * (target - mouth[:, 0])
+    ahead = np.asarray(times) + LEAD
+    return np.stack([np.interp(ahead, grid, channel) for channel in mouth.T], 1).astype(np.float32)
+
+
+def phone_class(symbol: str) -> str:
+    """ "closed" (lips together), "round", "open" or "other", by the poses of the phone. ValueError if it is unknown."""
+    poses = _poses(symbol)
+    if all(opening == 0 for opening, _, _ in poses):
+        return "closed"
+    if all(width <= -0.5 for _, width, _ in poses):
+        return "round"
+    return "open" if all(opening >= 0.6 for opening, _, _ in poses) else "other"
+
+
+def phone_classes(phones: list[tuple[str, float, float]], times: np.ndarray) -> list[str]:
+    """The class of the phone that shapes the mouth at each of `times` (s, [n]); outside the speech that of a pause."""
+    symbols = [PAUSE, *(symbol for symbol, _, _ in phones), PAUSE]
+    bounds = [begin for _, begin, _ in phones] + [phones[-1][2]]
+    return [phone_class(symbols[place]) for place in np.searchsorted(bounds, np.asarray(times) + LEAD, "right")]
+
+
+def _poses(symbol: str) -> tuple[tuple[float, float, float], ...]:
+    if symbol not in POSES:
+        raise ValueError(f"The phone {symbol!r} has no pose: add one to POSES in speech.py, or use an English voice.")
+    return POSES[symbol]
+
+
+def _closures(phones: list[tuple[str, float, float]]) -> list[tuple[float, float, float]]:
+    """(opening, start, end) of the phones that close the lips, or nearly."""
+    closing = [(POSES[symbol][0], begin, end) for symbol, begin, end in phones]
+    return [(pose[0], begin, end) for pose, begin, end in closing if pose in (_LIPS, _LIP_TEETH)]
+
+
+# espeak-ng's C interface, speak_lib.h revision 12
+_SYNCHRONOUS, _PHONEME_EVENTS, _DO_NOT_EXIT = 2, 0x0001, 0x8000
+_RATE_PARAMETER, _PITCH_PARAMETER, _BY_CHARACTER, _UTF8 = 1, 3, 1, 1
+_PHONEME = 7  # type of event; 0 ends a list of them
+
+
+class _Event(ctypes.Structure):
+    """espeak_EVENT; of the union at its end only the phone's name matters."""
+
+    _fields_ = [
+        ("type", ctypes.c_int),
+        ("unique_identifier", ctypes.c_uint),
+        ("text_position", ctypes.c_int),
+        ("length", ctypes.c_int),
+        ("audio_position", ctypes.c_int),
+        ("sample", ctypes.c_int),
+        ("user_data", ctypes.c_void_p),
+        ("name", ctypes.c_char * 8),
+    ]
+
+
+_heard: list[np.ndarray] = []
+_events: list[tuple[str, int]] = []  # phone, sample at which it begins
+
+
+@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.POINTER(_Event))
+def _receive(sound, count, events) -> int:
+    if count > 0:
+        _heard.append(np.ctypeslib.as_array(sound, (count,)).copy())
+    index = 0
+    while events[index].type:
+        if events[index].type == _PHONEME:
+            _events.append((events[index].name.decode(), events[index].sample))
+        index += 1
+    return 0
+
+
+@cache
+def _espeak() -> ctypes.CDLL:
+    """The library, started once."""
+    library = ctypes.CDLL(espeakng_loader.get_library_path())
+    data = espeakng_loader.get_data_path()
+    rate = library.espeak_Initialize(_SYNCHRONOUS, 0, data.encode(), _PHONEME_EVENTS | _DO_NOT_EXIT)
+    if rate != ESPEAK_RATE:
+        raise OSError(
+            f"espeak-ng found no voices in {data}: install espeakng-loader anew, in a folder of a short name."
+        )
+    library.espeak_SetSynthCallback(_receive)
+    return library
+
+
+def _phones(heard: np.ndarray) -> list[tuple[str, float, float]]:
+    """The events as phones, in s, over the sound int16 [n]; neighbouring pauses are one.
+
+    espeak-ng announces p, t and k with their burst: the quiet before it, during which the lips are closed already, is
+    counted to the phone that it leads to, and not to the phone before.
+    """
+    level = np.abs(heard.astype(np.int32))
+    announced = [(PAUSE if name.startswith(PAUSE) else name.lstrip(STRESS), sample) for name, sample in _events]
+    starts = [0] * len(announced)
+    for index, ((before, _), (symbol, sample)) in enumerate(pairwise(announced), 1):
+        previous = level[starts[index - 1] : sample]
+        if PAUSE in (before, symbol) or not previous.any():
+            starts[index] = sample
+        else:
+            starts[index] = starts[index - 1] + int(np.flatnonzero(previous > QUIET * previous.max())[-1]) + 1
+    phones: list[tuple[str, float, float]] = []
+    for (symbol, _), start, stop in zip(announced, starts, [*starts[1:], len(heard)], strict=True):
+        if phones and symbol == phones[-1][0] == PAUSE:
+            phones[-1] = (PAUSE, phones[-1][1], stop / ESPEAK_RATE)
+        elif stop > start:
+            phones.append((symbol, start / ESPEAK_RATE, stop / ESPEAK_RATE))
+    return phones
