@@ -38,7 +38,7 @@ lab: env
 	@$(VENV_PYTHON) -m jupyter lab --ServerApp.ip=127.0.0.1 --LabApp.default_url=/lab/tree/README.md $(LAB_ARGS)
 
 test: env
-	@$(VENV_PYTHON) -m utils.offline $(VENV_PYTHON) -m pytest $(ARGS)
+	@$(VENV_PYTHON) -m utils.offline $(VENV_PYTHON) -m pytest -n 2 --dist loadfile $(ARGS)
 
 run: env
 	@$(if $(CASE),$(VENV_PYTHON) -m utils.run $(CASE) $(ARGS),$(which_case))

@@ -17,6 +17,7 @@ from notebooks.deepseek_serving import repository
 from notebooks.deepseek_serving.server import serve
 from notebooks.dien import convert as dien
 from notebooks.graph_customization import convert as graph_customization
+from notebooks.wav2lip import convert as wav2lip
 
 ROOT = Path(__file__).parents[1]
 
@@ -38,12 +39,23 @@ def a_server(scratch: Path) -> Iterator[dict[str, str]]:
         yield {"SERVER_URL": server.url}
 
 
-# what a block needs beside pipeline.py, as environment variables, and a pattern of what it must print
+@contextmanager
+def two_models_a_face_and_a_voice(scratch: Path) -> Iterator[dict[str, str]]:
+    samples = ROOT / "notebooks" / "wav2lip" / "samples"
+    files = {"FACE": samples / "astronaut.jpg", "VOICE": samples / "voice.wav", "RESULT": scratch / "result.mp4"}
+    models = {"WAV2LIP": wav2lip.prepare("wav2lip"), "FACE_DETECTION": wav2lip.prepare("face_detection")}
+    yield {name: str(path) for name, path in (models | files).items()}
+
+
+# what a block needs beside the copied files, as environment variables, and a pattern of what it must print
 BLOCKS = {
     "graph_customization": (a_folder, r"InsertSlice: changed[^$]*Paris"),
     "dien": (a_file, r"^0\.\d+ 0\.\d+$"),
     "deepseek_serving": (a_server, r"Paris"),
+    "wav2lip": (two_models_a_face_and_a_voice, r"^result.mp4 [1-9]\d* frames at 25$"),
 }
+# where files are copied together, the folder and their names
+COPIED = {"wav2lip": ("lipsync", "pipeline.py", "detection.py", "media.py")}
 
 
 @pytest.mark.parametrize("case", sorted(path.parent.name for path in ROOT.glob("notebooks/*/*.ipynb")))
@@ -51,7 +63,10 @@ def test_the_block_to_copy_runs_in_an_empty_folder(case, tmp_path):
     book = json.loads((ROOT / "notebooks" / case / f"{case}.ipynb").read_text(encoding="utf-8"))
     (block,) = ["".join(c["source"]) for c in book["cells"] if "copy-block" in c["metadata"].get("tags", [])]
     (tmp_path / "use.py").write_text(block, encoding="utf-8")
-    shutil.copy(ROOT / "notebooks" / case / "pipeline.py", tmp_path)
+    folder, *names = COPIED.get(case, (".", "pipeline.py"))
+    for name in names:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        shutil.copy(ROOT / "notebooks" / case / name, tmp_path / folder)
     needs, prints = BLOCKS[case]
     with needs(tmp_path / "needs") as variables:
         environment = {**os.environ, **variables, "TMPDIR": str(tmp_path)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import wave
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import cycle, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -26,6 +27,7 @@ from notebooks.wav2lip.speech import HELD_OUT_VOICES, SAMPLE_RATE, VOICES, Speec
 FPS = 25
 CROP, WINDOW = 96, 16  # pixels; mel frames
 PHOTO_SHARE = 0.25  # of the training clips show a photo's variations instead of a drawn head
+SAMPLE_VOICE = 7  # seed of the sentence among the samples
 UNSEEN = 100_000  # seeds from here on are people that training never sees
 
 
@@ -153,13 +155,13 @@ def sample_video(path: str | Path, size: tuple[int, int], seconds: float, seed: 
     speech = say(text(HELD_OUT, rng), HELD_OUT_VOICES, rng)
     _, mouth, _ = listen(speech)
     head, (width, height) = heads.drawn_head(seed), size
-    count = round(seconds * FPS)
+    drawn = list(pictures(head, mouth, sway(len(mouth), rng), height))
     side = (width - height) // 2
     with TemporaryDirectory() as folder:
         voice = Path(folder) / "voice.wav"
         write_sound(voice, np.resize(speech.samples, round(seconds * SAMPLE_RATE)))
         with Writer(path, Fraction(FPS), voice, label=False) as writer:
-            for picture in pictures(head, np.resize(mouth, (count, 3)), sway(count, rng), height):
+            for picture in islice(cycle(drawn), round(seconds * FPS)):
                 wide = cv2.copyMakeBorder(picture, 0, 0, side, width - height - side, cv2.BORDER_REPLICATE)
                 writer.write(cv2.resize(wide, size))
 
@@ -169,3 +171,18 @@ def write_sound(path: str | Path, samples: np.ndarray) -> None:
     with wave.open(str(path), "wb") as file:
         file.setparams((1, 2, SAMPLE_RATE, 0, "NONE", "not compressed"))
         file.writeframes((np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes())
+
+
+def main() -> None:
+    """Make the samples of lesson and demo: a speaking head, a portrait, and a sentence to say."""
+    samples = Path(__file__).parent / "samples"
+    samples.mkdir(exist_ok=True)
+    sample_video(samples / "face.mp4", (256, 256), seconds=4)
+    portrait = heads.photo_head(astronaut(), heads.ASTRONAUT).frame(0, 0, 0)  # its smile closed
+    cv2.imwrite(str(samples / "astronaut.jpg"), portrait)
+    rng = np.random.default_rng(SAMPLE_VOICE)
+    write_sound(samples / "voice.wav", held_out_speech(rng).samples)
+
+
+if __name__ == "__main__":
+    main()

@@ -108,7 +108,9 @@ class FaceDetector:
     def _look(self, frame: np.ndarray, left: int, top: int, side: int) -> np.ndarray:
         """Boxes and scores [n, 5] of all sure anchors in a square of the frame, which is black outside."""
         height, width = frame.shape[:2]
-        inside = frame[max(top, 0) : top + side, max(left, 0) : left + side]
+        inside = frame[max(top, 0) : max(top + side, 0), max(left, 0) : max(left + side, 0)]
+        if not inside.size:
+            return np.empty((0, 5))
         border = max(-top, 0), max(top + side - height, 0), max(-left, 0), max(left + side - width, 0)
         square = cv2.copyMakeBorder(inside, *border, cv2.BORDER_CONSTANT)
         image = cv2.resize(square, (BLAZE_SIDE, BLAZE_SIDE), interpolation=cv2.INTER_AREA)[..., ::-1]

@@ -59,6 +59,7 @@ class Head:
         opening: 0 (closed) to 1; width: -1 (rounded) to 1 (spread); teeth: how much of them is seen, 0 to 1.
         motion: right and down in canvas pixels, a turn in radians, a scale.
         """
+        opening, width, teeth = float(opening), float(width), float(teeth)  # float64 would make the maps so, too
         drop = 0.6 * opening * self.lips.gap
         picture = cv2.remap(
             self.canvas, self.columns, self.rows - drop * self.jaw, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE

@@ -119,7 +119,7 @@ def _opened(path: str | Path, kind: str) -> Iterator[av.container.InputContainer
     if not Path(path).is_file():
         raise ValueError(f"{path} is not there. Correct its name.")
     try:
-        with av.open(str(path)) as container:
+        with av.open(f"file:{path}") as container:  # a colon in the name is no protocol
             if not getattr(container.streams, kind):
                 raise ValueError(f"{path} holds no {what}. Give a file that does.")
             yield container
@@ -146,7 +146,7 @@ class Writer:
 
     def __enter__(self) -> Writer:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._container = av.open(str(self.partial), "w", options={"movflags": "faststart"})
+        self._container = av.open(f"file:{self.partial}", "w", options={"movflags": "faststart"})
         if self.label:
             self._container.metadata["comment"] = COMMENT
         return self
@@ -215,7 +215,9 @@ def _draw_label(picture: np.ndarray) -> None:
     """Write LABEL into the lower left corner, white with a dark rim."""
     height, width = picture.shape[:2]
     scale = max(0.35, min(height, width) / 900)
-    for colour, thickness in ((0, 0, 0), 3), ((255, 255, 255), 1):
-        place = round(8 * scale), height - round(10 * scale)
-        font = cv2.FONT_HERSHEY_SIMPLEX
-        cv2.putText(picture, LABEL, place, font, scale, colour, round(thickness * max(1, scale)), cv2.LINE_AA)
+    left, bottom, rim = round(10 * scale), height - round(10 * scale), max(1, round(scale))
+    shifts = [(x, y) for x in (-rim, 0, rim) for y in (-rim, 0, rim)]
+    for colour, places in ((0, 0, 0), shifts), ((255, 255, 255), [(0, 0)]):
+        for x, y in places:
+            place, style = (left + x, bottom + y), (cv2.FONT_HERSHEY_SIMPLEX, scale, colour, rim, cv2.LINE_AA)
+            cv2.putText(picture, LABEL, place, *style)

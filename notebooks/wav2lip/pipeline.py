@@ -194,7 +194,7 @@ class LipSync:
             yield (picture, sound), None if face is None else padded(face, pads, picture)
         if face is None:
             raise ValueError(
-                f"No face was found in the first {counts['looked']} frames. Give a video or picture that shows one, "
+                f"No face was found (pictures looked at: {counts['looked']}). Give a video or picture that shows one, "
                 "large and from the front."
             )
         told = {
@@ -271,23 +271,24 @@ def smoothed(boxed: Iterable[tuple]) -> Iterator[tuple]:
 
     The last four take the last five boxes, of which those before them are means already: the authors smooth in place.
     """
-    last, fresh = [], 0  # the last five boxes and items; how many of them are not smoothed yet
+    last, fresh = deque(maxlen=STEADY), 0  # the last [item, box]; how many of them are not smoothed yet
 
-    def smooth(position: int, boxes: list) -> tuple:
-        item = last[position][0]
-        last[position] = item, tuple(np.mean([box for _, box in boxes], 0).astype(int).tolist())
-        return last[position]
+    def smooth(entry: list, window: Iterable[list]) -> tuple:
+        entry[1] = tuple(np.mean([box for _, box in window], 0).astype(int).tolist())
+        return tuple(entry)
 
     for item, box in boxed:
         if box is None:
             yield item, box
             continue
-        last, fresh = [*last, (item, box)][-STEADY:], fresh + 1
+        last.append([item, box])
+        fresh += 1
         if len(last) == STEADY:
-            yield smooth(0, last)
+            yield smooth(last[0], last)
             fresh -= 1
-    for position in range(len(last) - fresh, len(last)):
-        yield smooth(position, last[len(last) - STEADY :])
+    last = list(last)
+    for entry in last[len(last) - fresh :]:
+        yield smooth(entry, last[len(last) - STEADY :])
 
 
 def cut(picture: np.ndarray, box: tuple[int, int, int, int]) -> np.ndarray:

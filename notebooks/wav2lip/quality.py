@@ -12,13 +12,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from notebooks.wav2lip import heads, metrics
-from notebooks.wav2lip.clips import FPS, UNSEEN, astronaut, held_out_speech, listen, pictures, sway
+from notebooks.wav2lip.clips import FPS, UNSEEN, astronaut, held_out_speech, listen, pictures, sway, training_clip
 from notebooks.wav2lip.detection import FaceDetector
 from notebooks.wav2lip.pipeline import PADS, WINDOW, cut, generator_face, melspectrogram, padded, paste, smoothed
-from notebooks.wav2lip.speech import Speech, phone_classes
+from notebooks.wav2lip.speech import LEAD, Speech, phone_classes
+from utils import compare
 
 Draw = Callable[[np.ndarray, np.ndarray], np.ndarray]  # audio [B, 1, 80, 16], face [B, 6, 96, 96] -> [B, 3, 96, 96]
 BATCH = 16
+MARGINS = {  # how far below PyTorch a metric may be
+    "mouth correlation": 0.02,
+    "mouth shape": 0.04,
+    "lower face, PSNR (dB)": 0.3,
+    "lower face, SSIM": 0.01,
+    "sync confidence": 0.02,
+}
 LATE = 5  # frames by which the control's sound is late
 
 
@@ -67,9 +75,9 @@ def redraw(trial: Trial, draw: Draw, samples: np.ndarray | None = None) -> np.nd
 
 
 class Judge:
-    """Measures results of some trials by the face mesh and, where it is given, the lip-sync expert."""
+    """Measures results of some trials by the face mesh and the lip-sync expert (see `metrics.sync_confidence`)."""
 
-    def __init__(self, trials: Sequence[Trial], mesh: metrics.FaceMesh, expert: Callable | None = None):
+    def __init__(self, trials: Sequence[Trial], mesh: metrics.FaceMesh, expert: Callable):
         self.trials, self.mesh, self.expert = trials, mesh, expert
         self._true = [self._mouth(trial, trial.truth) for trial in trials]
 
@@ -85,13 +93,9 @@ class Judge:
 
     def loudness(self) -> float:
         """The correlation of a mouth that opens with loudness alone, read without any error."""
-        times = (np.arange(len(trial.mouth)) + 0.5 for trial in self.trials)
-        curves = [metrics.loudness(t.speech.samples, x / FPS) for t, x in zip(self.trials, times, strict=True)]
+        times = [(np.arange(len(trial.mouth)) + 0.5) / FPS + LEAD for trial in self.trials]
+        curves = [metrics.loudness(t.speech.samples, at) for t, at in zip(self.trials, times, strict=True)]
         return self._follows(curves)
-
-    def correlation(self, results: Sequence[np.ndarray]) -> float:
-        """How the opening of the mouth follows what it should, as a mean over trials. results: frames of each."""
-        return self._follows([self._mouth(t, frames)[0] for t, frames in zip(self.trials, results, strict=True)])
 
     def measure(self, results: Sequence[np.ndarray]) -> dict[str, float]:
         """All metrics of one set of results: frames [n, 256, 256, 3] of each trial."""
@@ -100,20 +104,29 @@ class Judge:
         shapes, truth = (tuple(np.concatenate(x) for x in zip(*of, strict=True)) for of in (mouths, self._true))
         pairs = [(t.crops(frames), t.crops(t.truth)) for t, frames in zip(self.trials, results, strict=True)]
         psnr, ssim = np.mean([metrics.picture_quality(*pair) for pair in pairs], 0)
-        found = {
-            "mouth_correlation": self._follows([opening for opening, _ in mouths]),
-            "mouth_shape": metrics.shape_accuracy(shapes, truth, classes),
-            "lower_face_psnr": float(psnr),
-            "lower_face_ssim": float(ssim),
+        sync = [
+            metrics.sync_confidence(self.expert, faces, melspectrogram(trial.speech.samples))
+            for trial, (faces, _) in zip(self.trials, pairs, strict=True)
+        ]
+        return {
+            "mouth correlation": self._follows([opening for opening, _ in mouths]),
+            "mouth shape": metrics.shape_accuracy(shapes, truth, classes),
+            "lower face, PSNR (dB)": float(psnr),
+            "lower face, SSIM": float(ssim),
+            "sync confidence": float(np.mean([confidence for _, confidence in sync])),
+            "sync offset (frames)": float(np.mean([abs(offset) for offset, _ in sync])),
         }
-        if self.expert:
-            sync = [
-                metrics.sync_confidence(self.expert, faces, melspectrogram(t.speech.samples))
-                for t, (faces, _) in zip(self.trials, pairs, strict=True)
-            ]
-            found["sync_offset"] = float(np.mean([abs(offset) for offset, _ in sync]))
-            found["sync_confidence"] = float(np.mean([confidence for _, confidence in sync]))
-        return found
+
+
+def calibration(clips: int = 6, batch: int = 4) -> list[dict[str, np.ndarray]]:
+    """Inputs of the generator from training clips, for NNCF: a batch of frames of each clip."""
+    items = []
+    for number in range(clips):
+        clip = training_clip(number)
+        frames = np.linspace(0, len(clip.faces) - 1, batch).astype(int)
+        face = np.stack([generator_face(crop) for crop in clip.faces[frames]])
+        items.append({"audio": clip.windows(frames), "face": face})
+    return items
 
 
 def silenced(trial: Trial) -> np.ndarray:
@@ -129,3 +142,40 @@ def jumbled(trial: Trial) -> np.ndarray:
 def late(trial: Trial) -> np.ndarray:
     """A control: the trial's sound five frames late."""
     return metrics.delayed(trial.speech.samples, LATE)
+
+
+LATE_SOUND = "its sound five frames late"
+CONTROLS = {"silence": silenced, "its sound in another order": jumbled, LATE_SOUND: late}
+
+
+def table(judge: Judge, draws: dict[str, Draw], reference: Draw) -> list[dict]:
+    """Quality rows of the drawing functions by precision, with the unquantised reference, and of all controls.
+
+    A metric's threshold lies its margin below the reference.
+    """
+
+    def results(draw: Draw, sound: Callable | None = None) -> list[np.ndarray]:
+        return [redraw(trial, draw, sound and sound(trial)) for trial in judge.trials]
+
+    wanted = judge.measure(results(reference))
+    goals = {metric: wanted[metric] - margin for metric, margin in MARGINS.items()}
+    found = {name: judge.measure(results(draw)) for name, draw in draws.items()}
+    losers = {name: judge.measure(results(reference, sound)) for name, sound in CONTROLS.items()}
+    losers["the unchanged video"] = judge.measure([trial.pictures for trial in judge.trials])
+    rows = []
+    for metric, goal in goals.items():
+        rows += [compare.quality(metric, name, x[metric], wanted[metric], goal, "higher") for name, x in found.items()]
+        # sync confidence looks for the best offset: sound that is only late is no control of it
+        must_lose = {name: x for name, x in losers.items() if (metric, name) != ("sync confidence", LATE_SOUND)}
+        rows += [compare.control(metric, name, x[metric], goal, "higher") for name, x in must_lose.items()]
+        if metric == "mouth correlation":
+            rows.append(
+                compare.control(metric, "a mouth that follows loudness alone", judge.loudness(), goal, "higher")
+            )
+            rows.append(
+                compare.quality(f"{metric}: perfect pictures, read alike", "-", judge.ruler(), None, None, "higher")
+            )
+    offset = "sync offset (frames)"
+    rows += [compare.quality(offset, name, x[offset], wanted[offset], None, "lower") for name, x in found.items()]
+    shifted = losers[LATE_SOUND][offset]
+    return [*rows, compare.quality(f"{offset}, {LATE_SOUND}", "FP32", shifted, LATE, None, "lower")]

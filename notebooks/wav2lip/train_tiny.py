@@ -152,8 +152,7 @@ def optimise(name: str, network: nn.Module, loss: Callable[[int, np.random.Gener
     start, seen = perf_counter(), []
     for step in range(begun, steps):
         for group in optimizer.param_groups:
-            warm = min(1.0, (step + 1) / 100)
-            group["lr"] = rate * warm * (0.02 + 0.98 * (1 + cos(pi * step / steps)) / 2)
+            group["lr"] = rate * pace(step, steps)
         parts = loss(step, np.random.default_rng([SEED, step]))
         optimizer.zero_grad()
         parts["loss"].backward()
@@ -168,6 +167,11 @@ def optimise(name: str, network: nn.Module, loss: Callable[[int, np.random.Gener
             torch.save(state, path.with_suffix(".partial"))
             os.replace(path.with_suffix(".partial"), path)
     network.eval()
+
+
+def pace(step: int, steps: int) -> float:
+    """Share of the learning rate at a step: a hundred steps to warm up, then half a cosine."""
+    return min(1.0, (step + 1) / 100) * (0.02 + 0.98 * (1 + cos(pi * step / steps)) / 2)
 
 
 def half() -> torch.autocast:
@@ -288,6 +292,7 @@ def learn_to_draw(generator: Wav2Lip, expert: SyncNet, batches: Batches) -> None
         return parts
 
     optimise("generator", network, loss)
+    generator.to(memory_format=torch.contiguous_format)
 
 
 @torch.inference_mode()

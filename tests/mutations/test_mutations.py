@@ -8,47 +8,51 @@ new = "what stands there instead"
 test = "tests/<case>/test_<module>.py::test_<name>"
 """
 
+import functools
 import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from tests.mutations.plugin import mutations
+from tests.mutations import runner
 
 ROOT = Path(__file__).parents[2]
-MUTATIONS = mutations()
+MUTATIONS = {
+    (path.name, name): one
+    for path in sorted(runner.FOLDER.glob("*.toml"))
+    for name, one in runner.mutations(path).items()
+}
+every_mutation = pytest.mark.parametrize(("file", "name"), MUTATIONS)
 
 
-def run(tests: list[str], report: Path, mutation: str = "") -> tuple[dict, str]:
-    """How `tests` end under a mutation, from a pytest of their own without plugins that they do not need."""
-    options = ["-p", "tests.mutations.plugin", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib"]
-    settings = {"MUTATION": mutation, "MUTATION_REPORT": str(report), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    inherited = {key: value for key, value in os.environ.items() if key not in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")}
-    command = [sys.executable, "-m", "pytest", "-q", *options, *tests]
-    done = subprocess.run(command, cwd=ROOT, env=inherited | settings, capture_output=True, text=True, encoding="utf-8")
-    return (json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}), done.stdout + done.stderr
+@functools.cache
+def outcomes(file: str) -> tuple[dict[str, dict], str]:
+    """What the runner reports of a file, and its output. It does without plugins that it does not need."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.json")
+        command = [sys.executable, "-m", "tests.mutations.runner", file, str(report)]
+        settings = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        done = subprocess.run(command, cwd=ROOT, env=kept | settings, capture_output=True, text=True, encoding="utf-8")
+        output = done.stdout + done.stderr
+        return (json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}), output
 
 
-@pytest.fixture(scope="module")
-def unmutated(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, str]:
-    tests = sorted({one["test"] for one in MUTATIONS.values()})
-    return run(tests, tmp_path_factory.mktemp("unmutated") / "report.json")
-
-
-@pytest.mark.parametrize("name", MUTATIONS)
-def test_the_source_to_mutate_occurs_once(name):
-    one = MUTATIONS[name]
+@every_mutation
+def test_the_source_to_mutate_occurs_once(file, name):
+    one = MUTATIONS[file, name]
     source = (ROOT / one["file"]).read_text(encoding="utf-8")
     assert source.count(one["old"]) == 1 and one["new"] != one["old"]
 
 
-@pytest.mark.parametrize("name", MUTATIONS)
-def test_the_named_test_turns_red_by_a_wrong_value(name, unmutated, tmp_path):
-    test = MUTATIONS[name]["test"]
-    healthy, output = unmutated
-    assert healthy.get(test) == {"outcome": "passed", "exceptions": []}, output
-    mutated, output = run([test], tmp_path / "report.json", name)
-    assert mutated == {test: {"outcome": "failed", "exceptions": ["AssertionError"]}}, output
+@every_mutation
+def test_the_named_test_turns_red_by_a_wrong_value(file, name):
+    test = MUTATIONS[file, name]["test"]
+    found, output = outcomes(file)
+    assert found.get("", {}).get(test) == {"outcome": "passed", "exceptions": []}, output
+    its_own = output.partition(f"--- {name}\n")[2].partition("\n--- ")[0]
+    assert found[name] == {test: {"outcome": "failed", "exceptions": ["AssertionError"]}}, its_own

@@ -116,7 +116,7 @@ def drawn(monkeypatch, generator_ir):
         def __call__(self, frame):
             return np.array([[20, 10, 60, 50, 0.9]], np.float32)
 
-    monkeypatch.setattr(bench.heads, "sample_video", sample_video, raising=False)
+    monkeypatch.setattr(bench.clips, "sample_video", sample_video)
     monkeypatch.setattr(pipeline, "FaceDetector", Detector)
     monkeypatch.setattr(bench.convert, "prepare", lambda part="wav2lip": generator_ir)
     monkeypatch.setattr(bench, "SIZES", {"360p": (96, 64)})

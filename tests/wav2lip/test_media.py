@@ -1,5 +1,6 @@
 """Pictures and sound of all kinds are read alike, and a video is written true to colour, whole or not at all."""
 
+import os
 import struct
 from fractions import Fraction
 
@@ -132,6 +133,14 @@ def test_odd_sizes_gain_a_pixel(tmp_path):
         for picture in plain(12, 51, 61):
             writer.write(picture)
     assert {picture.shape for picture in read_frames(tmp_path / "a.mp4", Fraction(25))} == {(52, 62, 3)}
+
+
+def test_names_are_taken_as_they_are(tmp_path):
+    begin = "" if os.name == "nt" else "http:"  # Windows allows no colon
+    voice = sound(tmp_path / "a.wav", tone(0.3)).rename(tmp_path / f"{begin}50%d.wav")
+    with Writer(tmp_path / f"{begin}a%d.mp4", Fraction(25), voice) as writer:
+        writer.write(plain(1)[0])
+    assert len(list(read_frames(writer.path, Fraction(25)))) == 1 and len(heard(voice)) == 4800
 
 
 @pytest.mark.parametrize("label", [True, False])

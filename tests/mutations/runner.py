@@ -1,12 +1,11 @@
-"""A pytest plugin that runs tests against a mutated module: `-p tests.mutations.plugin`.
+"""`python -m tests.mutations.runner FILE.toml REPORT`: how the tests of a file's mutations end, without and with them.
 
-Environment variables: MUTATION, "<name of the toml file>: <name of the mutation>" (nothing is mutated
-without); MUTATION_REPORT, the file to write {test: {"outcome", "exceptions"}} to, as JSON. The changed
-source is compiled when the module is imported; nothing on disk changes.
+REPORT gets {mutation: {test: {"outcome", "exceptions"}}} as JSON; the mutation "" is none. One process does it all:
+the libraries are imported once, the repository's own modules anew for every mutation. A changed source is compiled
+when its module is imported; nothing on disk changes.
 """
 
 import json
-import os
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -17,17 +16,17 @@ from types import CodeType
 import pytest
 
 FOLDER = Path(__file__).parent
+OWN = {"conftest", "notebooks", "tests", "utils"}
+OPTIONS = ["-q", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib"]
 
 
-def mutations() -> dict[str, dict[str, str]]:
-    """All mutations of the toml files beside this module: name, file, old and new source, test."""
+def mutations(path: Path) -> dict[str, dict[str, str]]:
+    """The mutations of a toml file by name: file, old and new source, test."""
     found = {}
-    for path in sorted(FOLDER.glob("*.toml")):
-        for one in tomllib.loads(path.read_text(encoding="utf-8"))["mutation"]:
-            name = f"{path.stem}: {one['name']}"
-            if name in found:
-                raise ValueError(f"Two mutations are named {name!r}.")
-            found[name] = one
+    for one in tomllib.loads(path.read_text(encoding="utf-8"))["mutation"]:
+        if one["name"] in found:
+            raise ValueError(f"Two mutations of {path.name} are named {one['name']!r}.")
+        found[one["name"]] = one
     return found
 
 
@@ -51,8 +50,6 @@ class Finder:
     def __init__(self, mutation: dict[str, str]) -> None:
         self.mutation = mutation
         self.module = mutation["file"].removesuffix(".py").replace("/", ".")
-        if self.module in sys.modules:
-            raise ImportError(f"{self.module} was imported before it could be mutated.")
 
     def find_spec(self, fullname: str, path=None, target=None) -> ModuleSpec | None:
         if fullname != self.module:
@@ -72,10 +69,10 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 class Recorder:
-    """Writes how each test ended and by which exceptions."""
+    """A pytest plugin that keeps how each test ended and by which exceptions."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.tests = path, {}
+    def __init__(self) -> None:
+        self.tests: dict[str, dict] = {}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo):
@@ -88,17 +85,28 @@ class Recorder:
                 test["exceptions"].append("AssertionError" if wrong_value else f"{report.when}: {error!r}")
         return report
 
-    def pytest_sessionfinish(self) -> None:
-        self.path.write_text(json.dumps(self.tests), encoding="utf-8")
+
+def run(tests: list[str], *finders: Finder) -> dict[str, dict]:
+    """How the tests end with modules that the finders may change."""
+    for name in [name for name in sys.modules if name.partition(".")[0] in OWN]:
+        del sys.modules[name]
+    recorder = Recorder()
+    sys.meta_path[:0] = finders
+    try:
+        pytest.main([*OPTIONS, *tests], plugins=[recorder])
+    finally:
+        del sys.meta_path[: len(finders)]
+    return recorder.tests
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_load_initial_conftests() -> None:
-    """Before any conftest.py can import the module."""
-    if name := os.environ.get("MUTATION"):
-        sys.meta_path.insert(0, Finder(mutations()[name]))
+def main(file: str, report: str) -> None:
+    known = mutations(FOLDER / file)
+    outcomes = {"": run(sorted({one["test"] for one in known.values()}))}
+    for name, one in known.items():
+        print(f"--- {name}", flush=True)
+        outcomes[name] = run([one["test"]], Finder(one))
+    Path(report).write_text(json.dumps(outcomes), encoding="utf-8")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    if path := os.environ.get("MUTATION_REPORT"):
-        config.pluginmanager.register(Recorder(Path(path)))
+if __name__ == "__main__":
+    main(*sys.argv[1:])

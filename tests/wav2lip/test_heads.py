@@ -1,0 +1,70 @@
+"""Drawn heads: repeatable, all different, and with the mouth that was asked for."""
+
+import numpy as np
+import pytest
+
+from notebooks.wav2lip import clips, heads, metrics
+from notebooks.wav2lip.convert import prepare
+from notebooks.wav2lip.detection import FaceDetector
+from utils import weights
+
+SHAPES = np.float32([(0, 0, 0), (0.3, 0.5, 1), (0.6, 0, 0.4), (1, 0.2, 0.3), (0.4, -1, 0)])
+
+
+@pytest.fixture(scope="module")
+def people() -> dict[str, heads.Head]:
+    return {
+        "drawn": heads.drawn_head(clips.UNSEEN + 1),
+        "another": heads.drawn_head(clips.UNSEEN + 2),
+        "photo": heads.photo_head(clips.astronaut(), heads.ASTRONAUT),
+        "varied photo": heads.photo_head(clips.hopper(), heads.HOPPER, 3),
+    }
+
+
+@pytest.mark.parametrize("name", ["drawn", "another", "photo", "varied photo"])
+def test_the_face_mesh_reads_the_opening_that_was_asked_for(people, name):
+    head = people[name]
+    mesh = metrics.FaceMesh(weights.fetch("face_mesh"))
+    opening, width = metrics.mouth(mesh([head.frame(*shape) for shape in SHAPES], np.array(head.box)))
+    assert np.corrcoef(opening, SHAPES[:, 0])[0, 1] > 0.9
+    assert width[-1] < width[1]  # rounded, spread
+
+
+@pytest.mark.parametrize("name", ["drawn", "another", "photo", "varied photo"])
+def test_the_box_is_what_a_detector_finds(people, name):
+    head = people[name]
+    (face, *others) = FaceDetector(prepare("face_detection"))(head.frame(0.3, 0, 0.5))
+    extent = np.tile(np.subtract(head.box[2:], head.box[:2]), 2)
+    assert not others
+    assert (np.abs(face[:4] - head.box) / extent).max() < 0.12
+
+
+def test_a_seed_is_a_person():
+    first, again, other = (heads.drawn_head(seed).frame(0.5, 0, 0.5) for seed in (5, 5, 6))
+    assert (first == again).all()
+    assert np.abs(first.astype(int) - other).mean() > 10
+
+
+def test_an_open_mouth_is_dark_inside_and_pushes_the_chin_down(people):
+    head = people["drawn"]
+    closed, opened = (head.frame(opening, 0, 0) for opening in (0, 1))
+    x, y = np.array(head.lips.centre, int)
+    assert opened[y + 4, x].sum() < 0.5 * closed[y + 4, x].sum()
+    chin = int(head.lips.chin) + 4  # just below the chin of a closed mouth there is neck; of an open one, face
+    assert np.abs(opened[chin, x].astype(int) - closed[chin, x]).max() > 5
+
+
+def test_motion_moves_the_picture_and_its_points_alike(people):
+    head = people["drawn"]
+    still, moved = head.frame(0.5, 0, 0.5), head.frame(0.5, 0, 0.5, motion=(4, -3, 0, 1))
+    assert (moved[50:200, 60:200] == still[53:203, 56:196]).all()
+    assert head.moved(head.lips.centre, (4, -3, 0, 1)) == pytest.approx(np.add(head.lips.centre, (4, -3)))
+
+
+def test_pictures_come_in_any_size(people):
+    assert people["drawn"].frame(0.5, 0, 0.5, size=320).shape == (320, 320, 3)
+
+
+def test_plain_numbers_and_numpy_ones_draw_the_same(people):
+    head = people["drawn"]
+    assert (head.frame(*np.float64([0.5, 0.2, 0.3])) == head.frame(0.5, 0.2, 0.3)).all()

@@ -1,0 +1,83 @@
+"""The verdict on lips: what is right wins, what must lose loses, whoever draws."""
+
+import numpy as np
+import pytest
+
+from notebooks.wav2lip import metrics, quality
+from notebooks.wav2lip.convert import prepare
+from notebooks.wav2lip.detection import FaceDetector
+from utils import weights
+
+GOALS = {"mouth correlation": 0.85, "mouth shape": 0.6, "lower face, PSNR (dB)": 40.0, "lower face, SSIM": 0.99}
+
+
+@pytest.fixture(scope="module")
+def trials() -> list[quality.Trial]:
+    return [quality.trial(seed, FaceDetector(prepare("face_detection"))) for seed in (900, 901)]
+
+
+@pytest.fixture(scope="module")
+def judge(trials) -> quality.Judge:
+    def expert(sounds, lips):  # knows loudness from colour, and nothing of lips
+        return [np.stack([x.mean((1, 2, 3)), np.ones(len(x))], 1) for x in (sounds, lips)]
+
+    return quality.Judge(trials, metrics.FaceMesh(weights.fetch("face_mesh")), expert)
+
+
+def handed_through(audio: np.ndarray, face: np.ndarray) -> np.ndarray:
+    return face[:, 3:]
+
+
+def test_true_pictures_pass(judge, trials):
+    found = judge.measure([trial.truth for trial in trials])
+    assert judge.ruler() == found["mouth correlation"] > GOALS["mouth correlation"]
+    assert found["lower face, PSNR (dB)"] == np.inf
+    assert all(found[metric] > goal for metric, goal in GOALS.items())
+
+
+def test_the_unchanged_video_and_loudness_lose(judge, trials):
+    found = judge.measure([trial.pictures for trial in trials])
+    assert all(found[metric] < goal for metric, goal in GOALS.items())
+    assert judge.loudness() < GOALS["mouth correlation"]
+
+
+def test_pictures_too_late_lose(judge, trials):
+    assert judge.measure([np.roll(t.truth, 5, axis=0) for t in trials])["mouth correlation"] < 0.5
+
+
+def test_redrawing_puts_what_is_drawn_into_the_box_and_nowhere_else(trials):
+    trial = trials[0]
+    drawn = quality.redraw(trial, lambda audio, face: np.zeros_like(face[:, 3:]))
+    left, top, right, bottom = trial.boxes[0]
+    assert (drawn[0, top:bottom, left:right] == 0).all()
+    assert (drawn[0, :top] == trial.pictures[0, :top]).all()
+
+
+def test_redrawing_hears_the_sound_of_the_trial_or_another(trials):
+    heard = []
+
+    def draw(audio, face):
+        heard.append(audio)
+        return handed_through(audio, face)
+
+    quality.redraw(trials[0], draw)
+    count = len(heard)
+    quality.redraw(trials[0], draw, quality.silenced(trials[0]))
+    assert np.ptp(np.concatenate(heard[:count])) > 2
+    assert (np.concatenate(heard[count:]) == -4).all()
+
+
+def test_the_table_has_each_precision_and_each_control(judge, trials):
+    few = quality.Judge(trials[:1], judge.mesh, judge.expert)
+    rows = quality.table(few, {"FP32": handed_through}, handed_through)
+    correlation = [row for row in rows if row["metric"] == "mouth correlation"]
+    assert [row["precision"] for row in correlation] == ["FP32"] + [None] * 5
+    assert correlation[0]["pass"]
+    # a generator that only copies is no better with the right sound: no control of it may be said to lose
+    assert not any(row["pass"] for row in correlation[1:4])
+
+
+def test_calibration_has_true_inputs():
+    (item,) = quality.calibration(clips=1, batch=3)
+    assert item["audio"].shape == (3, 1, 80, 16) and item["face"].shape == (3, 6, 96, 96)
+    assert (item["face"][:, :3, 48:] == 0).all() and item["face"][:, 3:, 48:].mean() > 0.1
