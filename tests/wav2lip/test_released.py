@@ -5,6 +5,7 @@ The generator is narrow here, which takes less time; test_network.py has it at i
 
 import dataclasses
 import re
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -51,7 +52,13 @@ def detector() -> dict:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory):
+def blazeface() -> Path:
+    """The packaged detector, out of the usual folder of models."""
+    return convert.prepare("face_detection")
+
+
+@pytest.fixture(scope="module")
+def served(blazeface, tmp_path_factory):
     """The declared checkpoints, at a local server instead of their own, and a folder of models of their own."""
     folder = tmp_path_factory.mktemp("released")
     files = {}
@@ -81,8 +88,7 @@ def test_every_checkpoint_is_declared_and_cannot_change():
         assert "/main/" not in source.url
 
 
-def test_the_released_generator_speaks(served, tmp_path, monkeypatch):
-    blazeface = convert.prepare("face_detection")
+def test_the_released_generator_speaks(served, blazeface, tmp_path, monkeypatch):
     made = LipSync(convert.prepare("wav2lip", "released"), blazeface, INFERENCE_PRECISION_HINT="f32", batch=1)
     frames = []
     monkeypatch.setattr(pipeline.Writer, "write", lambda self, picture: frames.append(picture))
