@@ -11,12 +11,10 @@ Seeded. Writes FP16 safetensors to tiny/ and prints the loss on held-out clips.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from math import cos, pi
 from multiprocessing import get_context
 from pathlib import Path
-from time import perf_counter
 
 import numpy as np
 import torch
@@ -25,6 +23,7 @@ from torch.nn import functional as F
 
 from notebooks.wav2lip.clips import CROP, Clip, held_out_clip, training_clip, training_sound
 from notebooks.wav2lip.network import SyncNet, Wav2Lip, save_tiny
+from utils.training import half, optimise
 
 TINY = Path(__file__).parent / "tiny"
 WORK = Path(__file__).parents[2] / "models" / "wav2lip-training"
@@ -33,7 +32,6 @@ CLIPS, SOUNDS, HELD_OUT_CLIPS = 480, 4800, 12
 STEPS = {"hearing": 2500, "expert": 900, "generator": 7500}
 RATES = {"hearing": 2e-3, "expert": 1e-3, "generator": 2e-3}
 WORKERS = 2
-SAVE_EVERY = 250
 SYNC_FROM, SYNC_WEIGHT = 0.7, 0.03  # share of the steps without the expert; its weight after, as in the paper
 LIP_WEIGHT, ELSEWHERE = 10.0, 0.3  # of the reconstruction at the lips, and in the upper half
 LEVELS, LEVEL_WEIGHT = [3, 4, 5], 0.5  # blocks of the decoder whose picture is judged, too, and how much
@@ -135,50 +133,6 @@ def weights(places: np.ndarray) -> Tensor:
     return torch.from_numpy(weight.astype(np.float32))[:, None]
 
 
-def optimise(name: str, network: nn.Module, loss: Callable[[int, np.random.Generator], dict[str, Tensor]]) -> None:
-    """Minimise the sum that `loss` gives under "loss" for the steps of stage `name`; goes on from its saved state."""
-    WORK.mkdir(parents=True, exist_ok=True)
-    path = WORK / f"{name}.pt"
-    steps, rate = STEPS[name], RATES[name]
-    learned = [p for p in network.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(learned, rate, betas=(0.9, 0.98), weight_decay=1e-2)
-    begun = 0
-    if path.exists():
-        state = torch.load(path, weights_only=True)
-        network.load_state_dict(state["network"])
-        optimizer.load_state_dict(state["optimizer"])
-        begun = state["step"]
-    network.train()
-    start, seen = perf_counter(), []
-    for step in range(begun, steps):
-        for group in optimizer.param_groups:
-            group["lr"] = rate * pace(step, steps)
-        parts = loss(step, np.random.default_rng([SEED, step]))
-        optimizer.zero_grad()
-        parts["loss"].backward()
-        nn.utils.clip_grad_norm_(learned, 1.0)
-        optimizer.step()
-        seen.append({key: float(x.detach()) for key, x in parts.items()})
-        if step % 100 == 99:
-            means = ", ".join(f"{key} {np.mean([x[key] for x in seen[-100:] if key in x]):.4f}" for key in seen[-1])
-            print(f"{name} {step + 1}/{steps}: {means}, {perf_counter() - start:.0f} s", flush=True)
-        if step % SAVE_EVERY == SAVE_EVERY - 1 or step == steps - 1:
-            state = {"network": network.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}
-            torch.save(state, path.with_suffix(".partial"))
-            os.replace(path.with_suffix(".partial"), path)
-    network.eval()
-
-
-def pace(step: int, steps: int) -> float:
-    """Share of the learning rate at a step: a hundred steps to warm up, then half a cosine."""
-    return min(1.0, (step + 1) / 100) * (0.02 + 0.98 * (1 + cos(pi * step / steps)) / 2)
-
-
-def half() -> torch.autocast:
-    """BF16 where it is safe: twice as fast on processors that know it."""
-    return torch.autocast("cpu", torch.bfloat16)
-
-
 class Hearing(nn.Module):
     """The generator's audio encoder, and a line that reads opening, width and visibility from its output."""
 
@@ -200,7 +154,7 @@ def learn_to_hear(generator: Wav2Lip, batches: Batches) -> Hearing:
             heard = network(mel)
         return {"loss": F.mse_loss(heard, mouth)}
 
-    optimise("hearing", network, loss)
+    optimise(WORK / "hearing.pt", network, loss, steps=STEPS["hearing"], rate=RATES["hearing"])
     return network
 
 
@@ -221,7 +175,7 @@ def learn_to_judge(expert: SyncNet, batches: Batches) -> None:
         total = F.cross_entropy(cosine * 15, right) + F.cross_entropy(cosine.T * 15, right)
         return {"loss": total / 2, "nearest": (cosine.argmax(1) == right).float().mean()}
 
-    optimise("expert", expert, loss)
+    optimise(WORK / "expert.pt", expert, loss, steps=STEPS["expert"], rate=RATES["expert"])
 
 
 def begin_with_a_copy(generator: Wav2Lip) -> None:
@@ -291,7 +245,7 @@ def learn_to_draw(generator: Wav2Lip, expert: SyncNet, batches: Batches) -> None
             parts["loss"] = (1 - SYNC_WEIGHT) * parts["loss"] + SYNC_WEIGHT * parts["sync"]
         return parts
 
-    optimise("generator", network, loss)
+    optimise(WORK / "generator.pt", network, loss, steps=STEPS["generator"], rate=RATES["generator"])
     generator.to(memory_format=torch.contiguous_format)
 
 

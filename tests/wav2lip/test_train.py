@@ -7,6 +7,7 @@ import torch
 from notebooks.wav2lip import clips, train_tiny
 from notebooks.wav2lip.network import SyncNet, Wav2Lip, save_tiny
 from notebooks.wav2lip.train_tiny import Batches
+from utils import training
 
 WIDTH = 1 / 16
 
@@ -71,8 +72,8 @@ def test_a_stopped_stage_goes_on_to_the_same_weights(short, batches, monkeypatch
     whole = hear()
     (train_tiny.WORK / "hearing.pt").unlink()
     monkeypatch.setitem(train_tiny.STEPS, "hearing", 2)
-    pace = train_tiny.pace
-    monkeypatch.setattr(train_tiny, "pace", lambda step, steps: pace(step, 4))
+    pace = training.pace
+    monkeypatch.setattr(training, "pace", lambda step, steps: pace(step, 4))
     hear()
     monkeypatch.setitem(train_tiny.STEPS, "hearing", 4)
     resumed = hear()

@@ -1,0 +1,55 @@
+"""The training loop: it learns, repeats, goes on where it was stopped, and keeps its state whole."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from utils import training
+
+
+def train(path, steps=30, seed=0, seen=None, **kind):
+    """A line learns y = 2 x - 1 from points that `rng` draws; returns its weight and bias."""
+    torch.manual_seed(0)
+    line = nn.Linear(1, 1)
+
+    def loss(step: int, rng: np.random.Generator):
+        x = torch.from_numpy(rng.standard_normal((64, 1)).astype(np.float32))
+        if seen is not None:
+            seen.append((step, float(x[0])))
+        return {"loss": (line(x) - (2 * x - 1)).square().mean()} | {key: torch.tensor(v) for key, v in kind.items()}
+
+    training.optimise(path, line, loss, steps=steps, rate=0.1, seed=seed)
+    return torch.cat([line.weight.detach().flatten(), line.bias.detach()])
+
+
+def test_it_learns_and_says_so(tmp_path, capsys):
+    assert train(tmp_path / "line.pt", 200, extra=0.25) == pytest.approx([2, -1], abs=0.02)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["line 100/200", "line 200/200"]
+    assert "extra 0.2500" in lines[0]
+
+
+def test_a_run_repeats_and_another_seed_draws_otherwise(tmp_path):
+    first, again, other = [], [], []
+    weights = [train(tmp_path / f"{k}.pt", seen=seen) for k, seen in enumerate((first, again))]
+    train(tmp_path / "other.pt", seed=1, seen=other)
+    assert first == again and torch.equal(*weights)
+    assert len({x for _, x in first}) == 30 and not {x for _, x in first} & {x for _, x in other}
+
+
+def test_a_stopped_run_goes_on_to_the_same_weights(tmp_path, monkeypatch):
+    whole = train(tmp_path / "whole.pt", 30)
+    pace = training.pace
+    monkeypatch.setattr(training, "pace", lambda step, steps: pace(step, 30))
+    train(tmp_path / "line.pt", 12)
+    seen = []
+    assert torch.allclose(train(tmp_path / "line.pt", 30, seen=seen), whole, atol=1e-6)
+    assert [step for step, _ in seen] == list(range(12, 30))
+    assert [file.name for file in tmp_path.iterdir() if file.suffix == ".partial"] == []
+
+
+def test_the_pace_warms_up_and_comes_down():
+    paces = [training.pace(step, 1000) for step in range(1000)]
+    assert paces[0] < 0.02 and max(paces) == pytest.approx(1, abs=0.03) and paces[-1] < 0.03
+    assert 90 <= int(np.argmax(paces)) <= 110
