@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from datetime import date as calendar
 from importlib import metadata
 from pathlib import Path
 
@@ -73,6 +74,21 @@ def save(
     results = json.loads(json.dumps(results, default=_plain))
     validate(results, case)
     path = Path(folder or os.environ.get("RESULTS_DIR") or ROOT / "results") / f"{case}.json"
+    _write(path, json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    return path
+
+
+def amend(path: str | Path, prefix: str, notes: Mapping) -> Path:
+    """Replace the notes that begin with `prefix` in a results file by `notes`, measured alone; returns the path.
+
+    Everything else, machine and date too, stays as it is; the new notes therefore tell their own: `<prefix>on` and
+    `<prefix>processor`. Raises InvalidResults, and then leaves the file as it was.
+    """
+    path, results = Path(path), load(path)
+    kept = {name: value for name, value in results.get("notes", {}).items() if not name.startswith(prefix)}
+    where = {f"{prefix}on": calendar.today().isoformat(), f"{prefix}processor": bench.machine()["cpu"]}
+    results["notes"] = kept | json.loads(json.dumps(dict(notes), default=_plain)) | where
+    validate(results, results["case"])
     _write(path, json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     return path
 

@@ -3,11 +3,12 @@
 Each client asks one question after the other; all questions follow the same page of instructions, as in a real
 assistant. Measured are tokens per second over all clients, and the time to the first token. The notebook runs
 `live`; the whole table, with prefix caching on and off, three precisions and both peers, is written to
-results/bench/deepseek_serving.json.
+results/bench/deepseek_serving.json. `--soak` measures the soak anew and leaves the rest as it is.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
@@ -32,6 +33,7 @@ from utils.weights import ROOT
 CLIENTS = (1, 4, 16, 64)
 PATIENT = 16  # clients for transformers' server, which is no faster with more and takes minutes a round
 ANSWER = 64  # tokens that every request generates
+RESULTS = ROOT / "results" / "bench" / "deepseek_serving.json"
 PREFACE = 900  # characters of the instructions that all requests begin with, about 200 tokens
 OURS, LLAMA, TORCH = "openvino", "llama.cpp", "transformers"
 Label = tuple[str, str, str]  # runtime, precision, what else
@@ -261,21 +263,28 @@ def soaked(model: str = "tiny", minutes: float = 3) -> dict[str, float]:
     return {f"soak, {name.replace('_', ' ')}": value for name, value in figures.items()}
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure everything, or with --soak the soak alone: its notes then join what was measured before."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--soak", action="store_true", help="measure the soak alone; it has no peers")
+    only_soak = parser.parse_args(arguments).soak
     with bench.exclusive() as load:
-        table, notes = everything()
-        notes |= soaked()
-    path = report.save(
-        "deepseek_serving",
-        model="tiny",
-        device="CPU",
-        parity=[],
-        quality=[],
-        speed=table,
-        notes=notes | load,
-        folder=ROOT / "results" / "bench",
-        date=date.today().isoformat(),
-    )
+        table, notes = ([], {}) if only_soak else everything()
+        soak_notes = soaked()
+    if only_soak:
+        path = report.amend(RESULTS, "soak, ", soak_notes)
+    else:
+        path = report.save(
+            "deepseek_serving",
+            model="tiny",
+            device="CPU",
+            parity=[],
+            quality=[],
+            speed=table,
+            notes=notes | soak_notes | load,
+            folder=RESULTS.parent,
+            date=date.today().isoformat(),
+        )
     print(f"Written to {path.relative_to(ROOT)}.")
 
 

@@ -1,5 +1,6 @@
 """The load generator counts right against a scripted server, and its rows hold together."""
 
+import json
 import re
 import threading
 
@@ -118,3 +119,19 @@ def test_a_llama_server_that_is_not_there_is_a_sentence(monkeypatch, tmp_path):
     monkeypatch.delenv("LLAMA_SERVER")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert peers.find_llama() is None
+
+
+def test_a_soak_alone_leaves_the_measured_speed_as_it_is(monkeypatch, tmp_path):
+    before = json.loads(bench.RESULTS.read_text(encoding="utf-8"))
+    before |= {"date": "2026-01-02", "notes": {"read bandwidth, GB/s": 65.3, "soak, pass": False, "soak, old": 1}}
+    file = tmp_path / "deepseek_serving.json"
+    file.write_text(json.dumps(before), encoding="utf-8")
+    monkeypatch.setattr(bench, "RESULTS", file)
+    monkeypatch.setattr(bench, "ROOT", tmp_path)
+    monkeypatch.setattr(bench, "soaked", lambda: {"soak, pass": True})
+    monkeypatch.setattr(bench, "everything", lambda: pytest.fail("the load was measured, too"))
+    bench.main(["--soak"])
+    after = json.loads(file.read_text(encoding="utf-8"))
+    assert {**after, "notes": 0} == {**before, "notes": 0}
+    assert after["notes"].pop("soak, on") > "2026-01-02" and after["notes"].pop("soak, processor")
+    assert after["notes"] == {"read bandwidth, GB/s": 65.3, "soak, pass": True}

@@ -117,6 +117,25 @@ def test_refused_results_leave_the_earlier_file(tmp_path, tables, fault):
     assert (tmp_path / "toy.json").read_bytes() == before
 
 
+def test_notes_measured_later_join_the_others(tmp_path):
+    path = save(tmp_path, date="2026-01-02", notes={"bandwidth": 1.5, "soak, pass": False, "soak, left": 3})
+    before = report.load(path)
+    assert report.amend(path, "soak, ", {"soak, pass": True, "soak, MB": np.float32(0.5)}) == path
+    after = report.load(path)
+    notes = after.pop("notes")
+    assert after == {key: value for key, value in before.items() if key != "notes"}
+    assert notes.pop("soak, on") > "2026-01-02" and notes.pop("soak, processor") == bench.machine()["cpu"]
+    assert notes == {"bandwidth": 1.5, "soak, pass": True, "soak, MB": 0.5}
+
+
+def test_notes_that_break_the_schema_leave_the_file(tmp_path):
+    path = save(tmp_path, notes={"bandwidth": 1.5})
+    earlier = path.read_bytes()
+    with pytest.raises(report.InvalidResults):
+        report.amend(path, "soak, ", {"soak, left": [1, 2]})
+    assert path.read_bytes() == earlier
+
+
 def test_numpy_numbers_are_stored_as_plain_ones(tmp_path):
     path = save(tmp_path, speed=[SPEED[0] | {"median_ms": np.float32(2.5), "peak_rss_mb": np.int64(7)}])
     assert '"median_ms": 2.5' in path.read_text(encoding="utf-8")
