@@ -1,0 +1,318 @@
+"""MiniCPM-V checkpoints to OpenVINO IR, one function per sub-model, and the weights to INT8 or INT4.
+
+The folder of 2.6 is laid out as `openvino_genai.VLMPipeline` opens it; that of 2.0 has the same files. `prepare` makes
+and caches them, in a process of its own: the weights are mapped from their files and never copied as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import torch
+from openvino import opset13 as ops
+from torch import Tensor, nn
+from transformers.cache_utils import DynamicCache, DynamicLayer
+
+from notebooks.minicpm_v.network import MiniCPMV, load
+from utils import llm, weights
+
+PRECISIONS = ("FP16", "INT8", "INT4")  # of the weights; FP16: the 16 bits of the checkpoint
+MODELS = {  # MODEL: checkpoint (checkpoints.toml), group size of its INT4, memory its conversion takes
+    "tiny": {"checkpoint": "minicpm_v_tiny", "group_size": 64, "ram_gb": 2},
+    "released": {"checkpoint": "minicpm_v_2", "group_size": 128, "ram_gb": 10},
+    "released-2.6": {"checkpoint": "minicpm_v_2_6", "group_size": 128, "ram_gb": 22},
+}
+POSITIONS = "vision_positions.npy"  # 2.0's table of positions, [27, 27, C] float32
+CHAT_2_0 = (  # as its authors put a conversation together; 2.6 has its template in tokenizer_config.json
+    "{% for message in messages %}{{ '<用户>' if message['role'] == 'user' else '<AI>' }}{{ message['content'] }}"
+    "{% endfor %}{% if add_generation_prompt %}<AI>{% endif %}"
+)
+
+
+def convert_vision(model: MiniCPMV) -> ov.Model:
+    """The vision tower; output `last_hidden_state` [N, L, C].
+
+    2.6: `pixel_values` [N, 3, P, L * P], `patch_attention_mask` [N, 1, L] float (1: a patch is there), `position_ids`
+    [N, L] int64. 2.0: `pixel_values` [N, 3, H, W], `pos_embed` [1, L, C], the table of POSITIONS resized to the grid.
+    """
+    if model.version == 2.6:
+        patch = model.vpm.config.patch_size
+        example = {
+            "pixel_values": torch.zeros(2, 3, patch, 4 * patch),
+            "patch_attention_mask": torch.ones(2, 1, 4),
+            "position_ids": torch.zeros(2, 4, dtype=torch.int64),
+        }
+        shapes = [[-1, 3, patch, -1], [-1, 1, -1], [-1, -1]]
+        return _trace(_Vision(model.vpm), example, shapes, ["last_hidden_state"])
+    patch, width = model.vpm.patch_embed["proj"].kernel_size[0], model.vpm.pos_embed.shape[-1]
+    example = {"pixel_values": torch.zeros(2, 3, 2 * patch, 2 * patch), "pos_embed": torch.zeros(1, 4, width)}
+    return _trace(model.vpm, example, [[-1, 3, -1, -1], [1, -1, width]], ["last_hidden_state"])
+
+
+def convert_resampler(model: MiniCPMV) -> ov.Model:
+    """The resampler: `image_feature` [N, L, C], `pos_embed` [L, N, D] and `key_padding_mask` [N, L] float (1: padding)
+    to `last_hidden_state` [N, queries, D]."""
+    resampler = model.resampler
+    inputs = getattr(resampler.kv_proj, "in_features", resampler.width)
+    example = {
+        "image_feature": torch.zeros(2, 4, inputs),
+        "pos_embed": torch.zeros(4, 2, resampler.width),
+        "key_padding_mask": torch.zeros(2, 4),
+    }
+    shapes = [[-1, -1, inputs], [-1, -1, resampler.width], [-1, -1]]
+    return _trace(_Resampler(resampler), example, shapes, ["last_hidden_state"])
+
+
+def convert_text_embeddings(model: MiniCPMV) -> ov.Model:
+    """The embeddings of tokens: `input` [B, T] int64 to `inputs_embeds` [B, T, D]."""
+    example = {"input": torch.zeros(1, 2, dtype=torch.int64)}
+    return _trace(model.llm.get_input_embeddings(), example, [[-1, -1]], ["inputs_embeds"])
+
+
+def convert_language_model(model: MiniCPMV) -> ov.Model:
+    """The language model, its KV cache inside it as state.
+
+    Inputs `inputs_embeds` [B, T, D], `attention_mask` [B, cached + T] int64, `position_ids` [B, T] int64, `beam_idx`
+    [B] int32 (which row of the cache each row goes on from); output `logits` [B, T, vocabulary].
+    """
+    config = model.llm.config
+    width, layers, heads = config.hidden_size, config.num_hidden_layers, config.num_key_value_heads
+    head = getattr(config, "head_dim", None) or width // config.num_attention_heads
+    states = [f"{layer}.{kind}" for layer in range(layers) for kind in ("key", "value")]
+    past, present = ([f"{when}.{state}" for state in states] for when in ("past_key_values", "present"))
+    example = {
+        "inputs_embeds": torch.zeros(2, 3, width),
+        "attention_mask": torch.ones(2, 5, dtype=torch.int64),
+        "position_ids": torch.arange(2, 5)[None].repeat(2, 1),
+    } | {name: torch.zeros(2, heads, 2, head) for name in past}
+    shapes = [[-1, -1, width], [-1, -1], [-1, -1]] + [[-1, heads, -1, head]] * len(past)
+    traced = _trace(_Decoder(model.llm), example, shapes, ["logits", *present])
+    return _stateful(traced, dict(zip(past, present, strict=True)))
+
+
+PARTS = {  # sub-model: the part of the network that it needs, its function
+    "vision_embeddings": ("vpm", convert_vision),
+    "resampler": ("resampler", convert_resampler),
+    "text_embeddings": ("llm", convert_text_embeddings),
+    "language": ("llm", convert_language_model),
+}
+
+
+def xml(part: str) -> str:
+    """The name of a sub-model's file."""
+    return f"openvino_{part}_model.xml"
+
+
+def to_ir(checkpoint: Path, folder: Path) -> None:
+    """Write the IR folder of a checkpoint: every sub-model with its weights as stored, tokenizers, configuration."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_companions(checkpoint, folder)
+    for part, (needed, convert) in PARTS.items():
+        model = load(checkpoint, [needed])  # the others stay on disk
+        if part == "vision_embeddings" and model.version == 2.0:
+            table = model.vpm.pos_embed.detach().float().numpy()
+            np.save(folder / POSITIONS, table.reshape(model.vpm.SIDE, model.vpm.SIDE, -1), allow_pickle=False)
+        print(f"Converting {part} ...", flush=True)
+        ov.save_model(convert(model), folder / xml(part), compress_to_fp16=False)  # see _trace
+        del model
+
+
+def compress(ir: Path, precision: str, group_size: int, folder: Path) -> None:
+    """Write the IR folder `ir` with INT8 weights, or with INT4 ones in groups for the language model and INT8 else.
+
+    Raises ValueError for another precision.
+    """
+    import nncf
+
+    if precision not in PRECISIONS[1:]:
+        raise ValueError(f"There is no precision {precision!r} to compress to. Choose one of: INT8, INT4.")
+    nncf.set_log_level(logging.ERROR)
+    folder.mkdir(parents=True, exist_ok=True)
+    ours = {xml(part) for part in PARTS} | {xml(part).replace(".xml", ".bin") for part in PARTS} | {"manifest.json"}
+    for file in ir.iterdir():
+        if file.name not in ours:
+            shutil.copy2(file, folder)
+    for part in PARTS:
+        options = {"mode": nncf.CompressWeightsMode.INT8_ASYM}
+        if precision == "INT4" and part == "language":
+            options = {"mode": nncf.CompressWeightsMode.INT4_ASYM, "group_size": group_size}
+        print(f"Compressing {part} ...", flush=True)
+        model = nncf.compress_weights(ov.Core().read_model(ir / xml(part)), **options)
+        ov.save_model(model, folder / xml(part), compress_to_fp16=False)
+
+
+def prepare(model: str = "tiny", precision: str = "FP16") -> Path:
+    """The IR folder of a model at one of PRECISIONS, made once and then cached. CHECKPOINT names another checkpoint.
+
+    Raises ValueError for unknown names, preflight.NotEnough where memory or disk will not do.
+    """
+    if model not in MODELS or precision not in PRECISIONS:
+        raise ValueError(
+            f"There is no {precision} of {model!r}. Models: {', '.join(MODELS)}; precisions: {', '.join(PRECISIONS)}."
+        )
+    settings = MODELS[model]
+    checkpoint = weights.resolve(settings["checkpoint"])
+    return ir_folder(f"minicpm-v-{model}", checkpoint, precision, settings["group_size"], settings["ram_gb"])
+
+
+def ir_folder(name: str, checkpoint: Path, precision: str, group_size: int = 128, ram_gb: float = 0) -> Path:
+    """The IR folder of a checkpoint folder, made in a process of its own and cached under `name`."""
+    base = llm.made(f"{name}-fp16", checkpoint, {}, to_ir, checkpoint, ram_gb=ram_gb)
+    if precision == "FP16":
+        return base
+    arguments = {"precision": precision, "group_size": group_size}
+    name = f"{name}-{precision.lower()}"
+    return llm.made(name, base, arguments, compress, base, precision, group_size, ram_gb=ram_gb)
+
+
+# --- the details ------------------------------------------------------------------------------------------------
+
+
+class _Vision(nn.Module):
+    """2.6's tower with the mask as numbers, the way openvino_genai passes it."""
+
+    def __init__(self, vpm: nn.Module) -> None:
+        super().__init__()
+        self.vpm = vpm
+
+    def forward(self, pixel_values: Tensor, patch_attention_mask: Tensor, position_ids: Tensor) -> Tensor:
+        return self.vpm(pixel_values, patch_attention_mask[:, 0] > 0.5, position_ids)
+
+
+class _Resampler(nn.Module):
+    """The resampler with the mask as numbers."""
+
+    def __init__(self, resampler: nn.Module) -> None:
+        super().__init__()
+        self.resampler = resampler
+
+    def forward(self, image_feature: Tensor, pos_embed: Tensor, key_padding_mask: Tensor) -> Tensor:
+        return self.resampler(image_feature, pos_embed, key_padding_mask > 0.5)
+
+
+class _Decoder(nn.Module):
+    """A language model whose KV cache comes in and goes out as tensors [B, heads, cached, head]."""
+
+    def __init__(self, llm: nn.Module) -> None:
+        super().__init__()
+        self.model, self.head = llm.model, llm.lm_head
+
+    def forward(self, inputs_embeds: Tensor, attention_mask: Tensor, position_ids: Tensor, *past: Tensor) -> tuple:
+        total = attention_mask.shape[1]
+        places = torch.arange(total)
+        causal = places[None] <= places[total - inputs_embeds.shape[1] :, None]
+        cache = DynamicCache()
+        for keys, values in zip(past[::2], past[1::2], strict=True):
+            layer = DynamicLayer()  # filled by hand: a new one would be traced as an empty vector
+            layer.keys, layer.values, layer.is_initialized = keys, values, True
+            cache.layers.append(layer)
+        hidden = self.model(
+            inputs_embeds=inputs_embeds,
+            attention_mask=causal[None, None] & attention_mask[:, None, None].bool(),
+            position_ids=position_ids,
+            past_key_values=cache,
+            use_cache=True,
+        ).last_hidden_state
+        return self.head(hidden), *(states for layer in cache.layers for states in (layer.keys, layer.values))
+
+
+def _trace(network: nn.Module, example: dict[str, Tensor], shapes: list, outputs: list[str]) -> ov.Model:
+    """Trace to an OpenVINO model with named inputs and outputs.
+
+    Large weights of 16 bits become the IR's constants as they are, without being read. All else is FP32 and to be saved
+    so: rounded to FP16, the frequencies of positions would be wrong by whole angles in long conversations.
+    """
+    from openvino.frontend.pytorch import patch_model
+
+    marker = "_openvino_module_extension_patch_orig_forward"
+    network.eval().requires_grad_(False)
+    if half := any(p.dtype in (torch.float16, torch.bfloat16) for p in network.parameters()):
+        getattr(patch_model, "__make_16bit_traceable")(network, marker)
+    try:
+        inputs = [ov.PartialShape(shape) for shape in shapes]
+        with torch.no_grad():
+            model = ov.convert_model(network, example_input=tuple(example.values()), input=inputs)
+    finally:
+        if half:
+            patch_model.unpatch_model(network, marker)
+    for port, name in zip([*model.inputs, *model.outputs], [*example, *outputs], strict=True):
+        port.get_tensor().set_names({name})
+    return model
+
+
+def _stateful(model: ov.Model, caches: dict[str, str]) -> ov.Model:
+    """Keep the caches (input name: output name) inside the model, rows picked by a new input `beam_idx`.
+
+    The pick and the empty state of the right shape are what the CPU needs to see attention as one operation.
+    """
+    from openvino._offline_transformations import apply_make_stateful_transformation
+
+    beams = ops.parameter([-1], np.int32, "beam_idx")
+    beams.output(0).get_tensor().set_names({"beam_idx"})
+    for name in caches:
+        cache = model.input(name)
+        readers = cache.get_target_inputs()
+        picked = ops.gather(cache, beams, ops.constant(np.int64(0)))
+        for reader in readers:
+            reader.replace_source_output(picked.output(0))
+    model.add_parameters([beams])
+    model.validate_nodes_and_infer_types()
+    apply_make_stateful_transformation(model, caches)
+    sizes = ops.shape_of(model.input("inputs_embeds"), output_type="i64")
+    batch = ops.gather(sizes, ops.constant(np.int64([0])), ops.constant(np.int64(0)))
+    for operation in model.get_ops():
+        if operation.get_type_name() == "ReadValue":
+            _, heads, _, head = operation.get_output_partial_shape(0)
+            rest = ops.constant(np.int64([heads.get_length(), 0, head.get_length()]))
+            shape = ops.concat([batch, rest], 0)
+            operation.set_arguments([ops.broadcast(ops.constant(np.float32(0)), shape)])
+    model.validate_nodes_and_infer_types()
+    return model
+
+
+def _write_companions(checkpoint: Path, folder: Path) -> None:
+    """Tokenizer IRs, chat template and the configuration files that openvino_genai and `pipeline.py` read."""
+    from openvino_tokenizers import convert_tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    if not (checkpoint / "tokenizer.json").is_file():
+        raise ValueError(f"{checkpoint} has no tokenizer.json. Fetch the whole checkpoint, or correct the path.")
+    config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(checkpoint)
+    if float(config.get("version", 2.0)) == 2.0:
+        tokenizer.chat_template = (tokenizer.bos_token or "") + CHAT_2_0
+    if not tokenizer.chat_template:
+        raise ValueError(f"{checkpoint} has no chat template in tokenizer_config.json. Fetch the whole checkpoint.")
+    tokenizer.save_pretrained(folder)
+    for model, name in zip(convert_tokenizer(tokenizer, with_detokenizer=True), ("", "de"), strict=True):
+        ov.save_model(model, folder / f"openvino_{name}tokenizer.xml")
+    shutil.copy2(checkpoint / "config.json", folder)
+
+    slices = config | config.get("slice_config", {})
+    prepared = {
+        "patch_size": slices.get("patch_size", 14),
+        "scale_resolution": slices.get("scale_resolution", 448),
+        "max_slice_nums": slices.get("max_slice_nums", 9),
+        "image_size": config.get("vision_config", {}).get("image_size", 980),
+        "norm_mean": [0.5] * 3,
+        "norm_std": [0.5] * 3,
+    }
+    given = _json(checkpoint / "preprocessor_config.json")
+    _write(folder / "preprocessor_config.json", prepared | given)
+    given = _json(checkpoint / "generation_config.json")
+    stop = given.get("eos_token_id", config.get("eos_token_id", tokenizer.eos_token_id))
+    _write(folder / "generation_config.json", {"do_sample": False, "eos_token_id": stop})
+
+
+def _json(path: Path) -> dict:
+    """The content of a file that may be missing."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _write(path: Path, content: dict) -> None:
+    path.write_text(json.dumps(content, indent=1), encoding="utf-8")

@@ -1,0 +1,293 @@
+"""Questions about drawn scenes (`utils.scenes`), with their answers.
+
+Wordings, printed words and scenes of tests are kept apart from those of training.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+
+from utils.scenes import COLOURS, LETTERS, PLACES, SHAPES, Scene, Thing, draw, random_scene
+
+KINDS = ("colour", "shape", "count", "place", "relation", "sign", "label")
+SIDE = 112  # pixels: pictures up to SIDE x SIDE stay whole, larger ones are sliced
+WORD_LENGTHS = (3, 5)  # letters, from and to
+LABEL_HEIGHTS = (11.0, 14.0)  # pixels from line to line: about 8 pixels of letter, 3 in the overview
+WRITTEN = (  # printed in tests only; training prints letters at random
+    "BIRD BOAT BOOK BREAD CAKE CLOCK CLOUD COAST COIN CROWN DESK DOOR DRUM EAGLE EARTH FIELD FLAME FROST GLASS GRAPE"
+).split()
+
+# {a}: the thing asked about ("the red star"), {A}: the same at the start of a sentence; {b}: another thing;
+# {things}: a plural ("circles", "red things"); {colour}: a colour
+WORDINGS: dict[str, tuple[str, ...]] = {
+    "colour": (
+        "What colour is {a}?",
+        "Which colour does {a} have?",
+        "What is the colour of {a}?",
+        "Tell me the colour of {a}.",
+        "Name the colour of {a}.",
+        "{A} is of which colour?",
+        "In what colour is {a} painted?",
+        "Say which colour {a} has.",
+    ),
+    "shape": (
+        "What is the shape of the {colour} thing?",
+        "Which shape is {colour}?",
+        "What shape does the {colour} thing have?",
+        "Name the shape that is {colour}.",
+        "Tell me which shape is painted {colour}.",
+        "The {colour} thing has which shape?",
+        "Say the shape of the {colour} thing.",
+        "What is {colour} here?",
+    ),
+    "count": (
+        "How many {things} are there?",
+        "How many {things} do you see?",
+        "Count the {things}.",
+        "What is the number of {things}?",
+        "Tell me how many {things} there are.",
+        "Say how many {things} the picture has.",
+        "Name the number of {things}.",
+        "How many {things} are in the picture?",
+    ),
+    "place": (
+        "Where is {a}?",
+        "In which part of the picture is {a}?",
+        "Where do you see {a}?",
+        "Tell me where {a} is.",
+        "Name the place of {a}.",
+        "What is the place of {a}?",
+        "{A} is in which part of the picture?",
+        "Say where {a} is in the picture.",
+    ),
+    "relation": (
+        "Is {a} {beside} {b}?",
+        "Tell me, is {a} {beside} {b}?",
+        "Do you see {a} {beside} {b}?",
+        "Say yes or no: {a} is {beside} {b}.",
+        "Is it true that {a} is {beside} {b}?",
+        "In the picture, is {a} {beside} {b}?",
+    ),
+    "sign": (
+        "What does the sign say?",
+        "Which word is on the sign?",
+        "What is written on the sign?",
+        "Read the sign.",
+        "Tell me the word on the sign.",
+        "Name the word that the sign has.",
+        "What word do you see on the sign?",
+        "Say what the sign says.",
+    ),
+    "label": (
+        "What is written under {a}?",
+        "Which word is under {a}?",
+        "Read the word under {a}.",
+        "What does it say under {a}?",
+        "Tell me the word under {a}.",
+        "Name the word that you see under {a}.",
+        "What word is printed under {a}?",
+        "Say what is written under {a}.",
+    ),
+}
+HELD_OUT_WORDINGS: dict[str, tuple[str, ...]] = {
+    "colour": (
+        "Tell me what colour {a} is.",
+        "Of which colour is {a}?",
+        "What colour does {a} have in the picture?",
+    ),
+    "shape": (
+        "Tell me the shape of the {colour} thing.",
+        "Which shape does the {colour} thing have?",
+        "Name what is {colour}.",
+    ),
+    "count": (
+        "What number of {things} do you see?",
+        "Say the number of {things} in the picture.",
+        "How many {things} does the picture have?",
+    ),
+    "place": (
+        "In what part of the picture do you see {a}?",
+        "Say in which place {a} is.",
+        "Where in the picture is {a}?",
+    ),
+    "relation": (
+        "Say, is {a} {beside} {b}?",
+        "Is {a} in the picture {beside} {b}?",
+    ),
+    "sign": (
+        "What word does the sign have?",
+        "Say which word is written on the sign.",
+        "Tell me what the sign says.",
+    ),
+    "label": (
+        "Tell me what is written under {a}.",
+        "Which word do you see under {a}?",
+        "Read what is printed under {a}.",
+    ),
+}
+BESIDE = {"left of": (-1, 0), "right of": (1, 0), "above": (0, -1), "below": (0, 1)}
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question of one of KINDS in words, and its answer: a word or two, a digit, or the letters of a printed word."""
+
+    kind: str
+    text: str
+    answer: str
+
+
+def word(rng: np.random.Generator) -> str:
+    """Letters in a row, never one of WRITTEN: the tests' words are not among the training's."""
+    while True:
+        text = "".join(rng.choice(list(LETTERS), size=rng.integers(WORD_LENGTHS[0], WORD_LENGTHS[1] + 1)))
+        if text not in WRITTEN:
+            return text
+
+
+def small_scene(rng: np.random.Generator, written: str = "") -> Scene:
+    """A scene that stays whole; half of them have a sign."""
+    if written or rng.random() < 0.5:
+        return random_scene(rng, SIDE, SIDE, things=(1, 5), sign=written or word(rng))
+    return random_scene(rng, SIDE, SIDE, things=(1, 6))
+
+
+def large_scene(rng: np.random.Generator, written: Sequence[str] = ()) -> Scene:
+    """A scene of four to nine times that size, with small words under two to four things."""
+    while True:
+        width, height = (int(x) for x in rng.integers(2 * SIDE - 14, 3 * SIDE + 1, size=2))
+        if 3 < width * height / SIDE**2 <= 9:
+            break
+    labels = tuple(written) or tuple(word(rng) for _ in range(rng.integers(2, 5)))
+    tall = float(np.round(rng.uniform(*LABEL_HEIGHTS)))
+    return random_scene(rng, width, height, things=(2, 5), labels=labels, label_height=tall)
+
+
+def ask(scene: Scene, kind: str, rng: np.random.Generator, wordings: dict = WORDINGS) -> Question | None:
+    """A question of this kind with one right answer, or None where the scene gives none."""
+    wording = str(rng.choice(wordings[kind]))
+    if kind == "sign":
+        return Question(kind, wording, scene.sign) if scene.sign else None
+    if kind == "count":
+        return _count(scene, wording, rng)
+    if kind == "shape":
+        once = [c for c, number in Counter(t.colour for t in scene.things).items() if number == 1]
+        if not once:
+            return None
+        colour = str(rng.choice(once))
+        shape = next(t.shape for t in scene.things if t.colour == colour)
+        return Question(kind, wording.format(colour=colour), shape)
+    named = [(thing, name) for thing in scene.things if (name := _name(scene, thing, rng, kind))]
+    if kind == "label":
+        named = [(thing, name) for thing, name in named if thing.label]
+    if not named:
+        return None
+    thing, name = named[rng.integers(len(named))]
+    if kind == "relation":
+        return _relation(scene, wording, thing, name, rng)
+    answer = {"colour": thing.colour, "place": thing.place, "label": thing.label}[kind]
+    return Question(kind, wording.format(a=name, A=_capital(name)), answer)
+
+
+def questions(scene: Scene, rng: np.random.Generator, count: int) -> list[Question]:
+    """Up to `count` different questions in training's wordings; half of them about printed words if there are any."""
+    kinds = [kind for kind in KINDS if kind not in ("sign", "label")]
+    printed = "sign" if scene.sign else "label" if scene.words else ""
+    asked: dict[tuple[str, str], Question] = {}
+    for number in range(count):
+        kind = printed if printed and number % 2 else str(rng.choice(kinds))
+        question = ask(scene, kind, rng)
+        if question:
+            # the answer to a question in other words could be copied from above
+            asked.setdefault((kind, question.text if kind in ("count", "relation") else question.answer), question)
+    found = list(asked.values())
+    return [found[i] for i in rng.permutation(len(found))]
+
+
+def held_out(kind: str, count: int, seed: int = 1) -> list[tuple[Image.Image, Question]]:
+    """Pictures and questions of one kind: scenes, wordings and printed words that training never sees.
+
+    Questions about labels come with large pictures, all others with small ones.
+    """
+    made: list[tuple[Image.Image, Question]] = []
+    number = 0
+    while len(made) < count:
+        rng = np.random.default_rng([seed, KINDS.index(kind), number, 7])  # training's seeds are of two numbers
+        number += 1
+        if kind == "label":
+            scene = large_scene(rng, [str(x) for x in rng.choice(WRITTEN, size=rng.integers(2, 5), replace=False)])
+        else:
+            scene = small_scene(rng, str(rng.choice(WRITTEN)) if kind == "sign" else "")
+        question = ask(scene, kind, rng, HELD_OUT_WORDINGS)
+        if question:
+            made.append((draw(scene), question))
+    return made
+
+
+def _name(scene: Scene, thing: Thing, rng: np.random.Generator, kind: str) -> str:
+    """Words that fit this thing alone, without its colour where that is asked for; empty where there are none."""
+    same = [other for other in scene.things if other.shape == thing.shape]
+    alone = [f"the {thing.shape}"] if len(same) == 1 else []
+    if kind != "colour":
+        if sum(other.colour == thing.colour for other in same) == 1:
+            alone.append(f"the {thing.colour} {thing.shape}")
+        if kind in ("place", "label") and sum(other.colour == thing.colour for other in scene.things) == 1:
+            alone.append(f"the {thing.colour} thing")
+    return str(rng.choice(alone)) if alone else ""
+
+
+def _count(scene: Scene, wording: str, rng: np.random.Generator) -> Question:
+    # mostly of what is there, so that zero is not the usual answer
+    present = rng.random() < 0.85
+    if rng.random() < 0.5:
+        shape = str(rng.choice([t.shape for t in scene.things] if present else SHAPES))
+        things, count = _plural(shape), sum(t.shape == shape for t in scene.things)
+    elif rng.random() < 0.6:
+        colour = str(rng.choice([t.colour for t in scene.things] if present else list(COLOURS)))
+        things, count = f"{colour} things", sum(t.colour == colour for t in scene.things)
+    else:
+        things, count = "things", len(scene.things)
+    return Question("count", wording.format(things=things), str(count))
+
+
+def _relation(scene: Scene, wording: str, thing: Thing, name: str, rng: np.random.Generator) -> Question | None:
+    others = [(t, n) for t in scene.things if t is not thing and (n := _name(scene, t, rng, "relation"))]
+    if not others:
+        return None
+    other, other_name = others[rng.integers(len(others))]
+    # judged by ninths: two things in the same row are neither above nor below each other
+    here, there = divmod(thing.cell, 3), divmod(other.cell, 3)
+    apart = {words: x * (here[1] - there[1]) + y * (here[0] - there[0]) for words, (x, y) in BESIDE.items()}
+    beside = str(rng.choice([words for words, steps in apart.items() if steps]))
+    true = apart[beside] > 0
+    text = wording.format(a=name, b=other_name, beside=beside)
+    return Question("relation", text, "yes" if true else "no")
+
+
+def _plural(shape: str) -> str:
+    return f"{shape}es" if shape.endswith("s") else f"{shape}s"
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def corpus() -> list[str]:
+    """Every wording and every word of answers and names: what the tokenizer is made from; printed words are spelled."""
+    names = [f"the {colour} {shape}" for colour in COLOURS for shape in SHAPES]
+    names += [f"the {colour} thing" for colour in COLOURS]
+    plurals = [_plural(shape) for shape in SHAPES] + [f"{colour} things" for colour in COLOURS]
+    texts = [*PLACES, *COLOURS, *SHAPES, "yes", "no", *"0123456789", *["user", "assistant", "system", "Of"] * 9]
+    for wordings in WORDINGS.values():
+        for wording in wordings:
+            for name, plural, colour in zip(names, plurals * 4, [*COLOURS] * 7, strict=True):
+                for beside in BESIDE:
+                    texts.append(
+                        wording.format(a=name, A=_capital(name), b=name, things=plural, colour=colour, beside=beside)
+                    )
+    return texts

@@ -1,0 +1,311 @@
+"""Trains the tiny checkpoint: `python -m notebooks.minicpm_v.train_tiny`.
+
+Three stages, each kept in models/minicpm_v-training, so that a run that was stopped goes on where it was:
+  seeing   the vision tower learns what is where: shape, colour and letter at four points of every patch
+  small    resampler and language model learn to answer questions about pictures that stay whole
+  large    both learn pictures that are sliced, with words that only the slices show, among small ones
+Scenes come from utils.scenes, questions from questions.py; both are drawn as training goes. Seeded. Writes FP16
+safetensors, configuration and tokenizer to tiny/ and prints the share of right answers to held-out questions.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from notebooks.minicpm_v import questions as world
+from notebooks.minicpm_v import slicing
+from notebooks.minicpm_v.network import MiniCPMV, save_tiny
+from utils.scenes import COLOURS, LETTERS, SHAPES, draw, label_maps
+from utils.training import half, optimise
+
+TINY = Path(__file__).parent / "tiny"
+WORK = Path(__file__).parents[2] / "models" / "minicpm_v-training"
+SEEDS = {"seeing": 1, "small": 2, "large": 3}
+STEPS = {"seeing": 1200, "small": 2200, "large": 1400}
+RATES = {"seeing": 2e-3, "small": 1.5e-3, "large": 7e-4}
+CLASSES = (len(SHAPES) + 1, len(COLOURS) + 1, len(LETTERS) + 1)  # of a point: 0 is none of them
+PATCH = 14
+TURNS = 6  # questions of a conversation, at most
+
+VOCABULARY = 512
+SPECIAL = [
+    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<unk>", "<image>", "</image>", "<slice>", "</slice>",
+    "<image_id>", "</image_id>",
+]  # fmt: skip
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+CONFIG = {
+    "architectures": ["MiniCPMV"],
+    "model_type": "minicpmv",
+    "version": 2.6,
+    "vocab_size": VOCABULARY,
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "hidden_act": "silu",
+    "max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1e6,
+    "tie_word_embeddings": False,
+    "query_num": 64,
+    "image_size": 336,
+    "patch_size": 14,
+    "drop_vision_last_layer": True,
+    "slice_mode": True,
+    "use_image_id": True,
+    "slice_config": {"max_slice_nums": 9, "patch_size": 14, "scale_resolution": world.SIDE, "model_type": "minicpmv"},
+    "vision_config": {
+        "model_type": "siglip",
+        "hidden_size": 192,
+        "intermediate_size": 512,
+        "num_hidden_layers": 5,
+        "num_attention_heads": 6,
+        "image_size": 336,
+        "patch_size": 14,
+        "hidden_act": "gelu_pytorch_tanh",
+        "layer_norm_eps": 1e-6,
+    },
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+
+
+def make_tokenizer():
+    """Byte-level BPE, as Qwen2's, made from the questions. Capital letters stay single: printed words are spelled."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(world.corpus(), trainer)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        unk_token="<unk>",
+        additional_special_tokens=[token for token in SPECIAL if token not in ("<|im_end|>", "<|endoftext|>", "<unk>")],
+    )
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+def conversation(rng: np.random.Generator, large: bool) -> list[tuple[Image.Image, list[world.Question]]]:
+    """Pictures, each with the questions that follow it: one picture, or now and then two small ones."""
+    if large:
+        scenes = [world.large_scene(rng)]
+    else:
+        scenes = [world.small_scene(rng) for _ in range(1 + (rng.random() < 0.15))]
+    return [(draw(scene), world.questions(scene, rng, TURNS // len(scenes))) for scene in scenes]
+
+
+class Batches:
+    """Drawn scenes as tensors; every draw is a function of the generator that is passed in."""
+
+    def __init__(self, tokenizer):
+        self.ids = {token: tokenizer.convert_tokens_to_ids(token) for token in SPECIAL}
+        self.encode = lambda text: tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids
+
+    def talk(self, turns: list[tuple[Image.Image, list[world.Question]]]) -> tuple[list[Image.Image], list, list]:
+        """A conversation's slices, its token ids, and for each token whether it is to be learned (1) or given (0)."""
+        slices, ids, learned = [], [], []
+        for number, (picture, asked) in enumerate(turns):
+            slices += pieces(picture)
+            text = slicing.placeholder(plan(picture).grid, CONFIG["query_num"], index=number) + "\n"
+            for question in asked:
+                given = self.encode(f"<|im_start|>user\n{text}{question.text}<|im_end|>\n<|im_start|>assistant\n")
+                answer = self.encode(f"{question.answer}<|im_end|>")
+                after = self.encode("\n")
+                ids += given + answer + after
+                learned += [0] * len(given) + [1] * len(answer) + [0] * len(after)
+                text = ""
+        return slices, ids, learned
+
+    def questions(self, count: int, rng: np.random.Generator, large: bool) -> dict[str, Tensor]:
+        """Conversations: what `answers` takes."""
+        return self.collate([self.talk(conversation(rng, large)) for _ in range(count)])
+
+    def collate(self, talks: list) -> dict[str, Tensor]:
+        """Conversations side by side, padded at their ends."""
+        length = max(len(ids) for _, ids, _ in talks)
+        ids = torch.full((len(talks), length), self.ids["<|endoftext|>"])
+        learned = torch.zeros(len(talks), length, dtype=torch.bool)
+        for row, (_, tokens, wanted) in enumerate(talks):
+            ids[row, : len(tokens)] = torch.tensor(tokens)
+            learned[row, : len(tokens)] = torch.tensor(wanted, dtype=torch.bool)
+        return tensors([piece for slices, _, _ in talks for piece in slices]) | {"ids": ids, "learned": learned}
+
+    def points(self, count: int, rng: np.random.Generator) -> dict[str, Tensor]:
+        """Slices, and what is at four points of each patch [n, patches, 4, 3], -100 where nobody asks."""
+        slices, truths = [], []
+        while len(slices) < count:
+            scene = world.large_scene(rng) if rng.random() < 0.3 else world.small_scene(rng)
+            cuts = pieces(draw(scene))
+            maps = [pieces(Image.fromarray(x), Image.Resampling.NEAREST) for x in label_maps(scene)]
+            for number in rng.permutation(len(cuts))[:3]:
+                truth = np.stack([np.asarray(x[number]) for x in maps]).astype(np.int64)
+                if number == 0 and len(cuts) > 1:
+                    truth[2][truth[2] > 0] = -100  # too small to be read in the overview
+                slices.append(cuts[number])
+                truths.append(at_points(truth))
+        return tensors(slices) | {"truth": nn.utils.rnn.pad_sequence(truths, True, -100)}
+
+
+def plan(picture: Image.Image) -> slicing.Plan:
+    """How a picture is read."""
+    return slicing.plan(picture.size, resolution=world.SIDE)
+
+
+def pieces(picture: Image.Image, resample: int = Image.Resampling.BICUBIC) -> list[Image.Image]:
+    """The overview and the slices of a picture."""
+    return slicing.cut(picture, plan(picture), resample)
+
+
+def tensors(slices: list[Image.Image]) -> dict[str, Tensor]:
+    """slicing.Batch as tensors."""
+    batch = slicing.batch(slices, CONFIG["image_size"] // PATCH)
+    return {key: torch.from_numpy(x) for key, x in vars(batch).items()}
+
+
+def at_points(maps: np.ndarray) -> Tensor:
+    """Values of maps [3, height, width] at four points of each patch [patches, 4, 3]."""
+    quarter = PATCH // 4
+    points = maps[:, quarter :: PATCH // 2, quarter :: PATCH // 2]
+    rows, columns = (side // 2 for side in points.shape[1:])
+    points = points.reshape(3, rows, 2, columns, 2).transpose(1, 3, 2, 4, 0)
+    return torch.from_numpy(np.ascontiguousarray(points.reshape(rows * columns, 4, 3)))
+
+
+class Seeing(nn.Module):
+    """The vision tower, and lines that read shape, colour and letter at four points of a patch from its output."""
+
+    def __init__(self, model: MiniCPMV):
+        super().__init__()
+        self.model = model
+        self.points = nn.Linear(model.config["vision_config"]["hidden_size"], 4 * sum(CLASSES))
+
+    def forward(self, batch: dict[str, Tensor]) -> list[Tensor]:
+        """Logits [n, patches, 4, classes] of shape, colour and letter."""
+        seen = self.model.vpm(batch["pixel_values"], batch["patch_attention_mask"], batch["position_ids"])
+        return self.points(seen).float().unflatten(-1, (4, -1)).split(CLASSES, -1)
+
+
+def settings(stage: str) -> dict[str, float]:
+    """Of a stage, for `optimise`."""
+    return {"steps": STEPS[stage], "rate": RATES[stage], "seed": SEEDS[stage]}
+
+
+def learn_to_see(model: MiniCPMV, batches: Batches) -> None:
+    """Teach the vision tower what is where."""
+    network = Seeing(model)
+    network.model.requires_grad_(False)
+    network.model.vpm.requires_grad_(True)
+
+    def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
+        batch = batches.points(64, rng)
+        with half(), sdpa_kernel(SDPBackend.MATH):  # for few patches the fused kernel's way back takes longer
+            seen = network(batch)
+        parts = {}
+        for name, logits, truth in zip(("shape", "colour", "letter"), seen, batch["truth"].unbind(-1), strict=True):
+            asked = truth >= 0
+            # background is most of every picture
+            weight = torch.where(truth > 0, 1.0, 0.1) * asked
+            errors = F.cross_entropy(logits.flatten(0, 2), truth.flatten(), reduction="none")
+            parts[name] = (errors * weight.flatten()).sum() / weight.sum()
+        letters = batch["truth"][..., 2] > 0
+        right = (seen[2].argmax(-1) == batch["truth"][..., 2])[letters].float().mean()
+        return {"loss": sum(parts.values()), **parts, "letters right": right}
+
+    optimise(WORK / "seeing.pt", network, loss, **settings("seeing"))
+    network.model.requires_grad_(True)
+
+
+def look_everywhere(model: MiniCPMV) -> None:
+    """Set the resampler so that the untrained queries look at the places of an 8 x 8 grid, one each."""
+    width, side = CONFIG["hidden_size"], int(CONFIG["query_num"] ** 0.5)
+    places = torch.from_numpy(slicing.sincos_positions(side, side, width)).reshape(-1, width)
+    # only quick waves tell neighbours apart; those come first in each quarter: sine and cosine, across and down
+    sharp = torch.exp(-torch.arange(width // 4) / 6).repeat(4)
+    # a head gets every other wave
+    order = torch.cat([torch.arange(width)[head :: width // 128] for head in range(width // 128)])
+    attend = torch.diag(sharp * 7)[order]
+    with torch.no_grad():
+        model.resampler.query.copy_(places)
+        model.resampler.attn.in_proj_weight[:width].copy_(attend)
+        model.resampler.attn.in_proj_weight[width : 2 * width].copy_(attend)
+        model.resampler.ln_kv.weight.fill_(0.2)
+        model.resampler.attn.in_proj_weight[2 * width :].mul_(5)
+
+
+def answers(model: MiniCPMV, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Logits of the tokens to be learned [k, vocabulary], and those tokens [k]."""
+    ids, learned = batch["ids"], batch["learned"]
+    pictures = model.encode_images(
+        batch["pixel_values"], batch["patch_attention_mask"], batch["position_ids"], batch["sizes"]
+    )
+    embeds = model.llm.model.embed_tokens(ids).to(pictures.dtype)
+    embeds = embeds.masked_scatter((ids == SPECIAL.index("<unk>"))[..., None], pictures.flatten(0, 1))
+    hidden = model.llm.model(inputs_embeds=embeds, use_cache=False).last_hidden_state
+    return model.llm.lm_head(hidden[:, :-1][learned[:, 1:]]).float(), ids[:, 1:][learned[:, 1:]]
+
+
+def learn_to_answer(model: MiniCPMV, batches: Batches, stage: str) -> None:
+    """Teach resampler and language model to answer, in stage "large" about sliced pictures, too."""
+    model.vpm.requires_grad_(False)
+
+    def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
+        large = stage == "large" and step % 2 == 0
+        with half():
+            logits, tokens = answers(model, batches.questions(12 if large else 16, rng, large))
+        right = (logits.argmax(-1) == tokens).float().mean()
+        return {"loss": F.cross_entropy(logits, tokens), f"{'large' if large else 'small'} right": right}
+
+    optimise(WORK / f"{stage}.pt", model, loss, **settings(stage))
+
+
+@torch.inference_mode()
+def right_answers(model: MiniCPMV, batches: Batches, kind: str, count: int) -> float:
+    """Share of held-out questions of a kind whose every token the network would have said."""
+    right = []
+    for picture, question in world.held_out(kind, count):
+        batch = batches.collate([batches.talk([(picture, [question])])])
+        logits, tokens = answers(model, batch)
+        right.append(bool((logits.argmax(-1) == tokens).all()))
+    return float(np.mean(right))
+
+
+def main() -> None:
+    """Train, save, and print the quality."""
+    torch.manual_seed(0)
+    model, tokenizer = MiniCPMV(CONFIG), make_tokenizer()
+    batches = Batches(tokenizer)
+    learn_to_see(model, batches)
+    look_everywhere(model)
+    learn_to_answer(model, batches, "small")
+    learn_to_answer(model, batches, "large")
+    save_tiny(TINY, model)
+    tokenizer.save_pretrained(TINY)
+    shares = {kind: right_answers(model, batches, kind, 100) for kind in world.KINDS}
+    print("Held out, right: " + ", ".join(f"{kind} {share:.0%}" for kind, share in shares.items()))
+
+
+if __name__ == "__main__":
+    main()

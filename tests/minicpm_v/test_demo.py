@@ -1,0 +1,152 @@
+"""The demo: its functions, over gradio_client, and in a real browser, with a small random checkpoint."""
+
+import re
+from pathlib import Path
+
+import gradio as gr
+import pytest
+from gradio_client import Client, handle_file
+from PIL import Image
+
+from notebooks.minicpm_v import demo
+from notebooks.minicpm_v.pipeline import Figures, VisionChat
+from tests.minicpm_v import small
+from utils.demo import start
+
+SPEED = re.compile(
+    r"^\d+ tokens?, .*the first after \d+\.\d\d s, of which \d+\.\d\d s for (\d+) pieces? of the picture"
+)
+
+
+@pytest.fixture(scope="module")
+def chat(ir_2_6) -> VisionChat:
+    """A random model, whose answers are noise."""
+    return VisionChat(ir_2_6)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def in_its_place(chat):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo, "_chat", lambda model, device: chat)
+        patch.setattr(demo, "LONGEST_ANSWER", 8)
+        yield
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory) -> Path:
+    """A large picture in two halves, a small one, and a file that is none."""
+    folder = tmp_path_factory.mktemp("pictures")
+    large = Image.new("RGB", (3 * small.SIDE, 2 * small.SIDE), "red")
+    large.paste("blue", (small.SIDE, 0, 3 * small.SIDE, 2 * small.SIDE))
+    large.save(folder / "large.png")
+    Image.new("RGB", (30, 20), "green").save(folder / "small.png")
+    (folder / "broken.png").write_bytes((folder / "large.png").read_bytes()[:60])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address():
+    blocks = demo.make_demo()
+    yield start(blocks)
+    blocks.close()
+
+
+def test_the_slices_are_drawn_over_the_picture(pictures):
+    path = str(pictures / "large.png")
+    drawn, told = demo.look(path, True)
+    assert told.startswith(f"{3 * small.SIDE} x {2 * small.SIDE} pixels, read as a whole at ")
+    assert f"in 6 slices of {small.SIDE} x {small.SIDE}." in told
+    changed = [x for x in range(drawn.width) if drawn.getpixel((x, small.SIDE - 6)) not in ((255, 0, 0), (0, 0, 255))]
+    assert {small.SIDE, 2 * small.SIDE} <= set(changed) and len(changed) < 8
+    whole, told = demo.look(path, False)
+    assert "slices" not in told and whole.tobytes() == Image.open(path).tobytes()
+
+
+def test_large_pictures_are_shown_smaller(pictures, monkeypatch):
+    monkeypatch.setattr(demo, "SHOWN_SIDE", 60)
+    assert demo.look(str(pictures / "large.png"), True)[0].size == (60, 40)
+
+
+def test_an_answer_comes_in_pieces_and_is_remembered(chat, pictures):
+    turns = []
+    *_, (answer, told) = demo.stream(chat, str(pictures / "large.png"), "What is it?", turns)
+    assert [turn.answer for turn in turns] == [answer]
+    assert SPEED.match(told)[1] == "7" and "kept" not in told
+    *_, (more, told) = demo.stream(chat, None, "And now?", turns)
+    assert [turn.answer for turn in turns] == [answer, more] and "of the conversation were kept" in told
+    *_, (_, told) = demo.stream(chat, str(pictures / "large.png"), "What is it?", [], slicing=False)
+    assert SPEED.match(told)[1] == "1"
+
+
+def test_the_model_stops_when_the_visitor_leaves(chat, pictures, monkeypatch):
+    monkeypatch.setattr(demo, "LONGEST_ANSWER", 1000)
+    turns = []
+    answering = demo.stream(chat, str(pictures / "small.png"), "What is it?", turns)
+    next(answering)
+    answering.close()
+    assert chat.figures.ended in ("stopped", "stop") and chat.figures.generated < 1000
+
+
+def test_what_is_missing_or_too_much_is_a_sentence(chat, pictures):
+    for path, asked, sentence in (
+        (None, "What?", "There is no picture yet"),
+        (str(pictures / "small.png"), " ", "The question is empty"),
+        (str(pictures / "small.png"), "x" * 2001, "has 2001 characters; up to 2000 are read"),
+        (str(pictures / "broken.png"), "What?", "broken.png cannot be read as a picture"),
+    ):
+        turns = []
+        with pytest.raises(ValueError, match=sentence):
+            list(demo.stream(chat, path, asked, turns))
+        assert turns == []
+
+
+def test_the_speed_is_told_in_words():
+    figures = Figures(image_s=0.5, first_token_s=1.0, seconds=2.0, slices=7, kept=9, generated=5, ended="length")
+    figures.notes.append("It is animated.")
+    assert demo.about(figures) == (
+        "5 tokens, 4 tokens/s, the first after 1.00 s, of which 0.50 s for 7 pieces of the picture; 9 tokens of the "
+        "conversation were kept; cut off at the longest answer. It is animated."
+    )
+    assert demo.about(Figures(first_token_s=1.0, generated=1, ended="stop")) == "1 token, the first after 1.00 s."
+
+
+def test_a_conversation_can_be_copied_but_not_shared():
+    blocks = demo.make_demo()
+    (chat,) = [block for block in blocks.blocks.values() if isinstance(block, gr.Chatbot)]
+    assert chat.buttons == ["copy", "copy_all"]
+
+
+def test_a_client_gets_answers_slices_and_sentences(address, pictures):
+    client = Client(address, verbose=False)
+    large, broken = handle_file(pictures / "large.png"), handle_file(pictures / "broken.png")
+    _, told = client.predict(large, True, api_name="/show")
+    assert "in 6 slices" in told
+    said, question, told = client.predict(large, "What is it?", [], True, api_name="/respond")
+    assert [message["role"] for message in said] == ["user", "assistant"] and question == ""
+    assert SPEED.match(told)[1] == "7"
+    said, _, told = client.predict(large, "And now?", said, True, api_name="/respond")
+    assert len(said) == 4 and "were kept" in told and "pieces" not in told
+    with pytest.raises(Exception, match="cannot be read as a picture"):
+        client.predict(broken, True, api_name="/show")
+    with pytest.raises(Exception, match="The question is empty"):
+        client.predict(large, " ", [], True, api_name="/respond")
+
+
+def test_a_visitor_asks_about_an_uploaded_picture_and_an_example(address, pictures, visit):
+    from playwright.sync_api import expect
+
+    with visit(address, height=1500) as page:
+        page.get_by_label("Question").first.fill("What is it?")
+        page.get_by_role("button", name="Ask").click()
+        expect(page.get_by_text("There is no picture yet").first).to_be_visible(timeout=30_000)
+        with page.expect_response("**/upload*"):
+            page.locator("input[type=file]").first.set_input_files(pictures / "large.png")
+        speed = page.get_by_label("Speed")
+        expect(speed).to_have_value(re.compile("in 6 slices of"), timeout=30_000)
+        page.get_by_role("button", name="Ask").click()
+        expect(speed).to_have_value(SPEED, timeout=60_000)
+        expect(page.get_by_label("Question").first).to_have_value("")
+        page.get_by_role("button", name="New conversation").click()
+        expect(speed).to_have_value("")
+        page.locator("table tbody tr, .gallery button").first.click()
+        expect(page.get_by_label("Question").first).not_to_have_value("", timeout=30_000)

@@ -1,0 +1,140 @@
+"""The verdict on answers: who sees is right, who does not see is wrong, and the table can tell them apart."""
+
+import pytest
+from PIL import Image
+
+from notebooks.minicpm_v import quality
+from notebooks.minicpm_v.pipeline import VisionChat
+from notebooks.minicpm_v.questions import KINDS, Question
+from utils import compare, llm, report
+
+
+@pytest.fixture(scope="module")
+def trials() -> list[quality.Trial]:
+    return quality.trials(12)
+
+
+class Knowing:
+    """Knows the true answers by picture and question; without slicing it sees no small words."""
+
+    def __init__(self, trials):
+        self.truth = {(picture.tobytes(), question.text): question for picture, question in trials}
+        self.asked = []
+
+    def ask(self, picture, text, max_new_tokens, slicing):
+        self.asked.append((picture, text, max_new_tokens, slicing))
+        question = self.truth.get((picture.tobytes(), text))
+        seen = question and (slicing or question.kind != quality.SMALL_WORDS)
+        return f" {question.answer.upper()}.\n" if seen else "nothing"
+
+
+def letters(text: str) -> list[int]:
+    return [ord(letter) for letter in text]
+
+
+def test_there_are_trials_of_every_kind(trials):
+    assert [question.kind for _, question in trials] == [kind for kind in KINDS for _ in range(12)]
+
+
+def test_answers_are_compared_without_case_blanks_and_the_last_full_stop():
+    assert quality.normalised("  Top   LEFT .\n") == quality.normalised("top left") == "top left"
+    assert quality.normalised("left.") == "left" and quality.normalised("1.5") == "1.5"
+    assert quality.normalised("..") == "." and quality.normalised("B I R D") != quality.normalised("bird")
+
+
+def test_accuracy_is_counted_by_kind():
+    picture = Image.new("RGB", (8, 8))
+    trials = [(picture, Question(kind, "?", answer)) for kind, answer in (("a", "1"), ("b", "2"), ("a", "3"))]
+    assert quality.accuracy(["1.", "x", "1"], trials) == {"a": 0.5, "b": 0.0}
+    with pytest.raises(ValueError):
+        quality.accuracy(["1"], trials)
+
+
+def test_each_question_is_asked_greedily_in_a_conversation_of_its_own(trials):
+    chat = Knowing(trials)
+    said = quality.answers(quality.asking(chat), trials[:2], slicing=False)
+    assert said[0].strip(" .\n") == trials[0][1].answer.upper()
+    assert chat.asked == [(picture, q.text, quality.LONGEST, False) for picture, q in trials[:2]]
+
+
+def test_another_picture_is_one_of_that_kind_with_another_answer(trials):
+    answer_of = {id(picture): question for picture, question in trials}
+    for (_, question), (picture, same) in zip(trials, quality.exchanged(trials), strict=True):
+        assert same is question
+        assert answer_of[id(picture)].kind == question.kind and answer_of[id(picture)].answer != question.answer
+    with pytest.raises(ValueError, match="All questions of kind 'count' have the same answer"):
+        quality.exchanged([(Image.new("RGB", (8, 8)), Question("count", "?", "1"))] * 2)
+
+
+def test_a_blank_picture_is_white_and_as_large(trials):
+    for (picture, _), (white, _) in zip(trials, quality.blank(trials), strict=True):
+        assert white.size == picture.size and white.getextrema() == ((255, 255),) * 3
+
+
+def test_the_most_frequent_answer_is_that_of_each_kind():
+    picture = Image.new("RGB", (8, 8))
+    kinds = [("a", "x"), ("a", "y"), ("b", "z"), ("a", "y")]
+    assert quality.most_frequent([(picture, Question(kind, "?", answer)) for kind, answer in kinds]) == list("yyzy")
+
+
+@pytest.mark.parametrize(
+    ("said", "reference", "share"),
+    [
+        (["abc"], ["abc"], 1),
+        (["abx"], ["abc"], 2 / 3),
+        (["ab"], ["abcd"], 0.5),
+        (["xbcd"], ["abcd"], 0),
+        ([""], [""], 1),
+    ],
+)
+def test_tokens_agree_up_to_the_first_that_differs(said, reference, share):
+    assert quality.agreement(said, reference, letters) == pytest.approx(share)
+
+
+def test_the_table_passes_who_sees_and_its_controls_lose(trials, tmp_path):
+    ask = quality.asking(Knowing(trials))
+    rows = quality.table(trials, {"FP32": ask, "INT4": ask}, ask, letters)
+    compare.check(rows)
+    for kind in KINDS:
+        mine = [row for row in rows if row["metric"] == f"accuracy, {kind}"]
+        controls = {row["control"] for row in mine if "control" in row}
+        assert [row["precision"] for row in mine if "control" not in row] == ["FP32", "INT4"]
+        others = {"blank picture", "another picture", "the most frequent answer"}
+        assert controls == others | ({"slicing off"} if kind == "label" else set())
+        assert {row["threshold"] for row in mine} == {1 - quality.MARGIN}
+    assert {row["value"] for row in rows if row["metric"] == quality.TOKENS and "control" not in row} == {1}
+    report.save("minicpm_v", model="tiny", device="CPU", parity=[], quality=rows, speed=[], folder=tmp_path)
+
+
+def test_the_table_fails_who_needs_no_slices_or_no_picture(trials):
+    seeing = Knowing(trials)
+
+    def ask(picture, text, slicing):
+        return seeing.ask(picture, text, 16, True)
+
+    failing = [row for row in quality.table(trials, {"INT8": ask}, ask, letters) if compare.passes(row) is False]
+    assert [(row["metric"], row["control"]) for row in failing] == [("accuracy, label", "slicing off")]
+    blind = {question.text: question.answer for _, question in trials}
+
+    def guess(picture, text, slicing):
+        return blind[text]
+
+    failing = [row for row in quality.table(trials, {"INT8": guess}, guess, letters) if compare.passes(row) is False]
+    assert {row["control"] for row in failing} >= {"blank picture", "another picture", "slicing off"}
+
+
+def test_the_table_fails_a_precision_that_is_wrong(trials):
+    ask = quality.asking(Knowing(trials))
+    rows = quality.table(trials, {"FP32": ask, "INT4": lambda *given: "nothing"}, ask, letters)
+    failing = {(row["metric"], row["precision"]) for row in rows if compare.passes(row) is False}
+    assert failing == {*((f"accuracy, {kind}", "INT4") for kind in KINDS), (quality.TOKENS, "INT4")}
+
+
+def test_pytorch_and_the_pipeline_say_the_same(trials, checkpoint_2_6, ir_2_6):
+    reference, chat = quality.Reference(checkpoint_2_6), VisionChat(ir_2_6, **llm.EXACT)
+    some = [trials[0], trials[-1]]
+    said = quality.answers(quality.asking(reference), some)
+    assert said == quality.answers(quality.asking(chat), some) and len({*said, ""}) == 3
+    whole = quality.answers(quality.asking(reference), some, slicing=False)
+    assert whole == quality.answers(quality.asking(chat), some, slicing=False) and whole[1] != said[1]
+    assert quality.agreement(said, said, reference.tokens) == 1 > quality.agreement(whole, said, reference.tokens)
