@@ -153,7 +153,10 @@ def test_every_import_has_a_direct_pin() -> None:
     missing = {}
     for file, source in code().items():
         for name in imported(source):
-            beside = (file.parent / f"{name}.py").exists() or name in ("lipsync", "visionchat")  # as blocks to copy have it
+            beside = (file.parent / f"{name}.py").exists() or name in (
+                "lipsync",
+                "visionchat",
+            )  # as blocks to copy have it
             if not beside and not pinned & {canonicalize_name(x) for x in providers.get(name, [])}:
                 missing.setdefault(name, []).append(str(file.relative_to(ROOT)))
     # Made on the fly by tests, or the toy packages that they install elsewhere.
