@@ -36,7 +36,7 @@ PLACES = (
 BACKGROUNDS = ((255, 255, 255), (238, 238, 232), (226, 234, 244), (244, 230, 226), (228, 242, 228), (250, 243, 214))
 INK, PAPER = (20, 20, 20), (255, 255, 255)  # of words and of the sign behind a large one
 LETTERS = string.ascii_uppercase
-FONTS = ("DejaVuSans.ttf", "DejaVuSans-Bold.ttf", "DejaVuSansMono.ttf")  # come with matplotlib
+FONTS = ("DejaVuSans.ttf", "DejaVuSans-Bold.ttf")  # come with matplotlib
 OVERSAMPLING = 3  # shapes are drawn larger and reduced, for smooth edges
 
 

@@ -22,15 +22,6 @@ HEIGHT = 360  # pixels of the pictures on the page
 SAMPLES = ("label", "sign", "relation")  # kinds of questions of which one is offered
 
 
-class Upload(gr.Image):
-    """A picture as the visitor sent it: what is wrong with it is for the pipeline to say."""
-
-    is_template = True  # to the page it is an Image
-
-    def preprocess(self, payload) -> str | None:
-        return payload.path if payload else None
-
-
 def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
     """The Blocks of the demo."""
     with gr.Blocks(title="MiniCPM-V", delete_cache=(600, 3600)) as demo:
@@ -44,7 +35,9 @@ def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
         asked_about = gr.State(None)  # the picture that the latest question came with
         with gr.Row():
             with gr.Column():
-                picture = Upload(label="Picture", height=HEIGHT, sources=["upload", "webcam", "clipboard"], buttons=[])
+                picture = gr.Image(label="Picture", height=HEIGHT, sources=["upload", "webcam", "clipboard"], buttons=[])
+                # the file as it was sent: what is wrong with it is for the pipeline to say
+                picture.preprocess = lambda payload: payload.path if payload else None
                 slicing = gr.Checkbox(value=True, label="Slice large pictures")
                 seen = gr.Image(label="What the model reads", height=HEIGHT, interactive=False, buttons=["fullscreen"])
             with gr.Column():

@@ -181,7 +181,13 @@ class MiniCPMV(nn.Module):
     ) -> Tensor:
         """[N, queries, D]: what 2.6's language model reads for N slices; the arguments are those of `slicing.Batch`."""
         mask = None if patch_attention_mask.all() else patch_attention_mask
-        features = self.vpm(pixel_values, mask, position_ids)
+        return self.resample(self.vpm(pixel_values, mask, position_ids), mask, sizes)
+
+    def resample(self, features: Tensor, mask: Tensor | None, sizes: Tensor) -> Tensor:
+        """[N, queries, D] for the tower's features [N, L, C] of slices of so many (rows, columns), `sizes` [N, 2].
+
+        mask: [N, L] bool, True where there is a patch; None when there is one everywhere.
+        """
         places = [_grid(rows, columns, self.resampler.width) for rows, columns in sizes.tolist()]
         positions = nn.utils.rnn.pad_sequence(places).to(features)
         return self.resampler(features, positions, None if mask is None else ~mask)

@@ -17,7 +17,7 @@ from utils.scenes import COLOURS, LETTERS, PLACES, SHAPES, Scene, Thing, draw, r
 KINDS = ("colour", "shape", "count", "place", "relation", "sign", "label")
 SIDE = 112  # pixels: pictures up to SIDE x SIDE stay whole, larger ones are sliced
 WORD_LENGTHS = (3, 5)  # letters, from and to
-LABEL_HEIGHTS = (11.0, 14.0)  # pixels from line to line: about 8 pixels of letter, 3 in the overview
+LABEL_HEIGHTS = (13.0, 16.0)  # pixels from line to line: 8 to 10 pixels of letter, 3 to 5 in the overview
 WRITTEN = (  # printed in tests only; training prints letters at random
     "BIRD BOAT BOOK BREAD CAKE CLOCK CLOUD COAST COIN CROWN DESK DOOR DRUM EAGLE EARTH FIELD FLAME FROST GLASS GRAPE"
 ).split()
@@ -130,6 +130,7 @@ HELD_OUT_WORDINGS: dict[str, tuple[str, ...]] = {
         "Read what is printed under {a}.",
     ),
 }
+DESCRIBE = ("What is in the picture?", "What do you see?", "Name what the picture has.", "Tell me what you see here.")
 BESIDE = {"left of": (-1, 0), "right of": (1, 0), "above": (0, -1), "below": (0, 1)}
 
 
@@ -158,10 +159,10 @@ def small_scene(rng: np.random.Generator, written: str = "") -> Scene:
 
 
 def large_scene(rng: np.random.Generator, written: Sequence[str] = ()) -> Scene:
-    """A scene of four to nine times that size, with small words under two to four things."""
+    """A scene of five to nine slices, with small words under two to four things."""
     while True:
         width, height = (int(x) for x in rng.integers(2 * SIDE - 14, 3 * SIDE + 1, size=2))
-        if 3 < width * height / SIDE**2 <= 9:
+        if 4 < width * height / SIDE**2 <= 9:
             break
     labels = tuple(written) or tuple(word(rng) for _ in range(rng.integers(2, 5)))
     tall = float(np.round(rng.uniform(*LABEL_HEIGHTS)))
@@ -207,6 +208,17 @@ def questions(scene: Scene, rng: np.random.Generator, count: int) -> list[Questi
             asked.setdefault((kind, question.text if kind in ("count", "relation") else question.answer), question)
     found = list(asked.values())
     return [found[i] for i in rng.permutation(len(found))]
+
+
+def describe(scene: Scene, rng: np.random.Generator) -> Question:
+    """A question for everything: the things, ninth by ninth, with what is printed under them, then the sign.
+
+    Training alone asks it. One answer says more about a picture than six others.
+    """
+    things = sorted(scene.things, key=lambda thing: thing.cell)
+    said = [" ".join(filter(None, (t.colour, t.shape, t.place, t.label))) for t in things]
+    said += [f"sign {scene.sign}"] if scene.sign else []
+    return Question("describe", str(rng.choice(DESCRIBE)), ", ".join(said))
 
 
 def held_out(kind: str, count: int, seed: int = 1) -> list[tuple[Image.Image, Question]]:
@@ -282,7 +294,17 @@ def corpus() -> list[str]:
     names = [f"the {colour} {shape}" for colour in COLOURS for shape in SHAPES]
     names += [f"the {colour} thing" for colour in COLOURS]
     plurals = [_plural(shape) for shape in SHAPES] + [f"{colour} things" for colour in COLOURS]
-    texts = [*PLACES, *COLOURS, *SHAPES, "yes", "no", *"0123456789", *["user", "assistant", "system", "Of"] * 9]
+    texts = [
+        *DESCRIBE,
+        "sign",
+        *PLACES,
+        *COLOURS,
+        *SHAPES,
+        "yes",
+        "no",
+        *"0123456789",
+        *["user", "assistant", "system", "Of"] * 9,
+    ]
     for wordings in WORDINGS.values():
         for wording in wordings:
             for name, plural, colour in zip(names, plurals * 4, [*COLOURS] * 7, strict=True):

@@ -1,8 +1,8 @@
 """Trains the tiny checkpoint: `python -m notebooks.minicpm_v.train_tiny`.
 
 Three stages, each kept in models/minicpm_v-training, so that a run that was stopped goes on where it was:
-  seeing   the vision tower learns what is where: shape, colour and letter at four points of every patch
-  small    resampler and language model learn to answer questions about pictures that stay whole
+  seeing   vision tower and resampler learn what is where: shape, colour and letter at four points of every patch
+  small    resampler and language model learn to describe pictures that stay whole and to answer questions about them
   large    both learn pictures that are sliced, with words that only the slices show, among small ones
 Scenes come from utils.scenes, questions from questions.py; both are drawn as training goes. Seeded. Writes FP16
 safetensors, configuration and tokenizer to tiny/ and prints the share of right answers to held-out questions.
@@ -28,10 +28,13 @@ from utils.training import half, optimise
 TINY = Path(__file__).parent / "tiny"
 WORK = Path(__file__).parents[2] / "models" / "minicpm_v-training"
 SEEDS = {"seeing": 1, "small": 2, "large": 3}
-STEPS = {"seeing": 1200, "small": 2200, "large": 1400}
+STEPS = {"seeing": 4000, "small": 4000, "large": 1500}
 RATES = {"seeing": 2e-3, "small": 1.5e-3, "large": 7e-4}
 CLASSES = (len(SHAPES) + 1, len(COLOURS) + 1, len(LETTERS) + 1)  # of a point: 0 is none of them
 PATCH = 14
+GRID = 8  # queries of the resampler look at this many rows and columns
+PLACES = torch.stack([torch.arange(GRID).repeat_interleave(GRID), torch.arange(GRID).repeat(GRID)], 1)  # of queries
+DESCRIBED = 0.4  # share of conversations that only say what is in the picture
 TURNS = 6  # questions of a conversation, at most
 
 VOCABULARY = 512
@@ -114,6 +117,8 @@ def conversation(rng: np.random.Generator, large: bool) -> list[tuple[Image.Imag
         scenes = [world.large_scene(rng)]
     else:
         scenes = [world.small_scene(rng) for _ in range(1 + (rng.random() < 0.15))]
+    if rng.random() < DESCRIBED:
+        return [(draw(scene), [world.describe(scene, rng)]) for scene in scenes]
     return [(draw(scene), world.questions(scene, rng, TURNS // len(scenes))) for scene in scenes]
 
 
@@ -157,7 +162,7 @@ class Batches:
         """Slices, and what is at four points of each patch [n, patches, 4, 3], -100 where nobody asks."""
         slices, truths = [], []
         while len(slices) < count:
-            scene = world.large_scene(rng) if rng.random() < 0.3 else world.small_scene(rng)
+            scene = world.large_scene(rng) if rng.random() < 0.4 else world.small_scene(rng)
             cuts = pieces(draw(scene))
             maps = [pieces(Image.fromarray(x), Image.Resampling.NEAREST) for x in label_maps(scene)]
             for number in rng.permutation(len(cuts))[:3]:
@@ -195,17 +200,36 @@ def at_points(maps: np.ndarray) -> Tensor:
 
 
 class Seeing(nn.Module):
-    """The vision tower, and lines that read shape, colour and letter at four points of a patch from its output."""
+    """Vision tower and resampler, and lines that read what is where from the output of either."""
 
     def __init__(self, model: MiniCPMV):
         super().__init__()
         self.model = model
-        self.points = nn.Linear(model.config["vision_config"]["hidden_size"], 4 * sum(CLASSES))
+        widths = model.config["vision_config"]["hidden_size"], model.config["hidden_size"]
+        self.patch, self.query = (nn.Linear(width, 4 * sum(CLASSES)) for width in widths)
+        self.place = nn.Linear(widths[1], 2 * GRID)
 
-    def forward(self, batch: dict[str, Tensor]) -> list[Tensor]:
-        """Logits [n, patches, 4, classes] of shape, colour and letter."""
-        seen = self.model.vpm(batch["pixel_values"], batch["patch_attention_mask"], batch["position_ids"])
-        return self.points(seen).float().unflatten(-1, (4, -1)).split(CLASSES, -1)
+    def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits of shape, colour and letter at four points: [n, patches, 4, c] from the tower and [n, queries, 4, c]
+        from the resampler, and of a query's row and column [n, queries, 2, GRID]."""
+        mask = batch["patch_attention_mask"]
+        seen = self.model.vpm(batch["pixel_values"], mask, batch["position_ids"])
+        read = self.model.resample(seen, mask, batch["sizes"])
+        return (
+            self.patch(seen).float().unflatten(-1, (4, -1)),
+            self.query(read).float().unflatten(-1, (4, -1)),
+            self.place(read).float().unflatten(-1, (2, -1)),
+        )
+
+
+def at_queries(truth: Tensor, sizes: Tensor) -> Tensor:
+    """What is at the place of each query [n, queries, 4, 3] of what is in each patch; -100 beyond the last patch."""
+    across, down = torch.arange(GRID).repeat(GRID), torch.arange(GRID).repeat_interleave(GRID)
+    rows, columns = (side[:, None] for side in sizes.T)
+    inside = (down < rows) & (across < columns)
+    patch = torch.where(inside, down * columns + across, 0)
+    found = truth[torch.arange(len(truth))[:, None], patch]
+    return found.masked_fill(~inside[..., None, None], -100)
 
 
 def settings(stage: str) -> dict[str, float]:
@@ -214,34 +238,42 @@ def settings(stage: str) -> dict[str, float]:
 
 
 def learn_to_see(model: MiniCPMV, batches: Batches) -> None:
-    """Teach the vision tower what is where."""
+    """Teach the vision tower what is where, and the resampler to pass it on."""
     network = Seeing(model)
-    network.model.requires_grad_(False)
-    network.model.vpm.requires_grad_(True)
+    network.model.llm.requires_grad_(False)
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
         batch = batches.points(64, rng)
         with half(), sdpa_kernel(SDPBackend.MATH):  # for few patches the fused kernel's way back takes longer
-            seen = network(batch)
-        parts = {}
-        for name, logits, truth in zip(("shape", "colour", "letter"), seen, batch["truth"].unbind(-1), strict=True):
-            asked = truth >= 0
-            # background is most of every picture
-            weight = torch.where(truth > 0, 1.0, 0.1) * asked
-            errors = F.cross_entropy(logits.flatten(0, 2), truth.flatten(), reduction="none")
-            parts[name] = (errors * weight.flatten()).sum() / weight.sum()
-        letters = batch["truth"][..., 2] > 0
-        right = (seen[2].argmax(-1) == batch["truth"][..., 2])[letters].float().mean()
-        return {"loss": sum(parts.values()), **parts, "letters right": right}
+            seen, read, place = network(batch)
+        truths = {"seen": (seen, batch["truth"]), "read": (read, at_queries(batch["truth"], batch["sizes"]))}
+        parts = {f"{name} wrong": pointed(*pair) for name, pair in truths.items()}
+        parts["place wrong"] = F.cross_entropy(place.flatten(0, 2), PLACES.repeat(len(place), 1, 1).flatten())
+        right = {}
+        for name, (logits, truth) in truths.items():
+            printed = truth[..., 2] > 0
+            letters = logits.split(CLASSES, -1)[2].argmax(-1)
+            right[f"letters {name}"] = (letters == truth[..., 2])[printed].float().mean()
+        return {"loss": sum(parts.values())} | parts | right
 
     optimise(WORK / "seeing.pt", network, loss, **settings("seeing"))
-    network.model.requires_grad_(True)
+    network.model.llm.requires_grad_(True)
+
+
+def pointed(logits: Tensor, truth: Tensor) -> Tensor:
+    """Sum of the cross-entropies of shape, colour and letter [..., c] at points [..., 3]; background counts a tenth."""
+    total = logits.new_zeros(())
+    for scores, wanted in zip(logits.split(CLASSES, -1), truth.unbind(-1), strict=True):
+        weight = (torch.where(wanted > 0, 1.0, 0.1) * (wanted >= 0)).flatten()
+        errors = F.cross_entropy(scores.flatten(0, -2), wanted.flatten(), reduction="none")
+        total = total + (errors * weight).sum() / weight.sum()
+    return total
 
 
 def look_everywhere(model: MiniCPMV) -> None:
-    """Set the resampler so that the untrained queries look at the places of an 8 x 8 grid, one each."""
-    width, side = CONFIG["hidden_size"], int(CONFIG["query_num"] ** 0.5)
-    places = torch.from_numpy(slicing.sincos_positions(side, side, width)).reshape(-1, width)
+    """Set the resampler so that the untrained queries look at the places of a grid, one each."""
+    width = CONFIG["hidden_size"]
+    places = torch.from_numpy(slicing.sincos_positions(GRID, GRID, width)).reshape(-1, width)
     # only quick waves tell neighbours apart; those come first in each quarter: sine and cosine, across and down
     sharp = torch.exp(-torch.arange(width // 4) / 6).repeat(4)
     # a head gets every other wave
@@ -297,8 +329,8 @@ def main() -> None:
     torch.manual_seed(0)
     model, tokenizer = MiniCPMV(CONFIG), make_tokenizer()
     batches = Batches(tokenizer)
-    learn_to_see(model, batches)
     look_everywhere(model)
+    learn_to_see(model, batches)
     learn_to_answer(model, batches, "small")
     learn_to_answer(model, batches, "large")
     save_tiny(TINY, model)
