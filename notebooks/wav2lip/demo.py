@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -47,11 +48,11 @@ def make_demo(model: str = "tiny", device: str = "CPU", samples: Path = SAMPLES)
         static = gr.Checkbox(label="Hold the first frame of the video still")
         run = gr.Button("Make it speak", variant="primary")
         offered = sorted(samples.glob("*"))
+        voices = [str(path) for path in offered if path.suffix in VOICES]
         for sort, suffixes, component in (("Video", VIDEOS, video), ("Photo", PHOTOS, photo)):
-            if found := [[sort, str(path)] for path in offered if path.suffix in suffixes]:
-                gr.Examples(found, [kind, component], label=f"{sort}s")
-        if found := [[str(path)] for path in offered if path.suffix in VOICES]:
-            gr.Examples(found, voice, label="Voices")
+            faces = [str(path) for path in offered if path.suffix in suffixes]
+            if found := [[sort, face, said] for face, said in zip(faces, cycle(voices), strict=False)]:
+                gr.Examples(found, [kind, component, voice], label=f"{sort} and voice")
 
         def shown(kind: str) -> tuple[dict, dict]:
             return gr.update(visible=kind == "Video"), gr.update(visible=kind == "Photo")

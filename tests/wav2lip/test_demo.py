@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import cv2
+import gradio as gr
 import pytest
 from gradio_client import Client, handle_file
 
@@ -78,6 +79,14 @@ def test_a_client_gets_videos_and_sentences(address, samples):
         client.predict("Photo", face, None, voice, False, api_name="/speak")
     with pytest.raises(Exception, match="No face was found"):
         client.predict("Video", handle_file(samples / "nobody.mp4"), None, voice, False, api_name="/speak")
+
+
+def test_every_sample_is_a_face_and_a_voice(samples):
+    with demo.make_demo(samples=samples) as blocks:
+        offered = [block.raw_samples for block in blocks.blocks.values() if isinstance(block, gr.Dataset)]
+    names = [[(kind, Path(face).name, Path(voice).name) for kind, face, voice in rows] for rows in offered]
+    videos = [("Video", name, "voice.wav") for name in ("hopper.mp4", "nobody.mp4")]
+    assert names == [videos, [("Photo", "hopper.png", "voice.wav")]]
 
 
 def test_a_visitor_sees_original_and_result(address, samples, visit):
