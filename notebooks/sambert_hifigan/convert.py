@@ -1,0 +1,357 @@
+"""A KAN-TTS voice to OpenVINO IR, one function per sub-model, and its vocoder to INT8.
+
+`to_ir` writes the folder that `pipeline.py` reads (what is in it is told there); `prepare` makes and caches it for the
+collection's checkpoints. What runs step by step, durations and decoder, keeps its state inside the model. T: phones,
+F: frames, N: groups of r frames, M: mel channels, D: width of the decoder, L: its blocks, H: sines, S: samples.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import logging
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import torch
+import yaml
+from openvino import opset13 as ops
+from torch import Tensor, nn
+
+from notebooks.sambert_hifigan.acoustic import KanTtsSAMBERT, load_acoustic
+from notebooks.sambert_hifigan.checkpoint import parameters
+from notebooks.sambert_hifigan.frontend import standard_tables
+from notebooks.sambert_hifigan.layers import Part
+from notebooks.sambert_hifigan.pipeline import CONFIG, SPEAKERS, read_embedding, source_inputs
+from notebooks.sambert_hifigan.vocoder import Generator, load_vocoder
+from utils import weights
+from utils.convert import cached
+
+PRECISIONS = ("FP32", "FP16", "INT8")  # of the weights; INT8: the vocoder's, and what it computes with, the others FP16
+CHECKPOINTS = {"tiny": "sambert_hifigan_tiny", "released": "sambert_hifigan"}  # MODEL: its name in checkpoints.toml
+SEED = 0  # of the sines and noise that a vocoder with a source is calibrated with
+
+
+def convert_encoder(network: KanTtsSAMBERT) -> ov.Model:
+    """`KanTtsSAMBERT.encode`: `ling` [1, T, 4], `emotion` and `speaker` [1, T] int64 to `text`, `emotion_embedding` and
+    `speaker_embedding`, [1, T, C] each. With SE there is no speaker in it: the embedding is what is given."""
+    example, outputs = {"ling": _zeros(5, 4).long(), "emotion": _zeros(5).long()}, ["text", "emotion_embedding"]
+    if hasattr(network, "spk_tokenizer"):
+        example["speaker"] = _zeros(5).long()
+        outputs.append("speaker_embedding")
+    return _trace(_Encoder(network), example, outputs)
+
+
+def convert_variance(network: KanTtsSAMBERT) -> ov.Model:
+    """`VarianceAdaptor`: `text`, `speaker_embedding` and `emotion_embedding` to `adapted` and `condition` [1, T, C],
+    `pitch` and `energy` [1, T]."""
+    example = dict(zip(("text", "speaker_embedding", "emotion_embedding"), _embeddings(network), strict=True))
+    return _trace(network.variance_adaptor, example, ["adapted", "condition", "pitch", "energy"])
+
+
+def convert_duration(network: KanTtsSAMBERT) -> ov.Model:
+    """A step of `DurationPredictor`, stateful: `previous` [1, 1] and the phone's `condition` [1, 1, C] to
+    `log_duration` [1, 1]. The LSTM's state is inside; `reset_state` begins a sentence."""
+    predictor = network.variance_adaptor.duration_predictor
+    h, c = predictor.start(1)
+    width = sum(x.shape[-1] for x in _embeddings(network))
+    example = {"previous": _zeros(1), "condition": _zeros(1, width), "h": h, "c": c}
+    return _stateful(_trace(predictor, example, ["log_duration", "next_h", "next_c"], {}), ["h", "c"])
+
+
+def convert_memory(network: KanTtsSAMBERT) -> ov.Model:
+    """`KanTtsSAMBERT.remember`: `adapted`, `speaker_embedding` and `emotion_embedding`, for every frame its `token` and
+    `place` [1, N * r] int64, to `memory` [1, N, C] and `ahead` [L, 1, N, 2D], what the decoder reads of it."""
+    frames = torch.ones(1, 2 * network.r, dtype=torch.int64)
+    names = "adapted", "speaker_embedding", "emotion_embedding", "token", "place"
+    example = dict(zip(names, (*_embeddings(network), frames, frames), strict=True))
+    return _trace(Part(network, "remember"), example, ["memory", "ahead"])
+
+
+def convert_decoder(network: KanTtsSAMBERT) -> ov.Model:
+    """A step of `MelDecoder`, stateful: `previous` [1, 1, M], `memory` [1, 1, C], `ahead` [L, 1, K, 2D] and `band`
+    (int64, no dimensions) to `frames` [1, 1, r * M]. The cache of the band is inside; `reset_state` empties it."""
+    decoder = network.decoder
+    memory = decoder.dec_in_proj.in_features - decoder.width
+    ahead = _zeros(3, 2 * decoder.width).expand(len(decoder.pnca), -1, -1, -1).contiguous()
+    example = {
+        "previous": _zeros(1, decoder.mels),
+        "memory": _zeros(1, memory),
+        "ahead": ahead,
+        "cache": ahead[:, :, :2],
+        "band": torch.tensor(2),
+    }
+    return _stateful(_trace(decoder, example, ["frames", "next_cache"], {"ahead": 2, "cache": 2}), ["cache"])
+
+
+def convert_finish(network: KanTtsSAMBERT) -> ov.Model:
+    """`KanTtsSAMBERT.finish`, with the postnet: `decoded` [1, F, M] to `mel` [1, M, F]."""
+    return _trace(Part(network, "finish"), {"decoded": _zeros(7, network.decoder.mels)}, ["mel"])
+
+
+def convert_vocoder(network: Generator) -> ov.Model:
+    """`Generator`: `mel` [1, M, F], with NSF `phase` [1, H, 1] and `noise` [1, H, S] too, to `sound` [1, 1, S]."""
+    network, frames = copy.deepcopy(network), 6
+    for upsample in network.repeat_upsamples:
+        upsample[0] = _Repeat(int(upsample[0].scale_factor))
+    example, dynamic = {"mel": _zeros(network.mels + 2 * bool(network.nsf), frames)}, {"mel": 2}
+    if network.nsf:
+        example |= {"phase": _zeros(network.sines, 1), "noise": _zeros(network.sines, frames * network.hop)}
+        dynamic["noise"] = 2
+    return _trace(network, example, ["sound"], dynamic)
+
+
+ACOUSTIC: dict[str, Callable[[KanTtsSAMBERT], ov.Model]] = {
+    "encoder": convert_encoder,
+    "variance": convert_variance,
+    "duration": convert_duration,
+    "memory": convert_memory,
+    "decoder": convert_decoder,
+    "finish": convert_finish,
+}
+
+
+def to_ir(voice: str | Path, folder: str | Path, half: bool = True) -> Path:
+    """Write the IR folder of a voice, weights in FP16 with `half`; returns it.
+
+    voice: a folder with `am` and `voc`, as `load_acoustic` and `load_vocoder` read them. Its speakers are those of the
+    acoustic model's table; of an SE voice the embeddings in am/speakers/NAME.npy, or am/se.npy, named like the voice.
+    Raises ValueError when something is missing, damaged, or does not belong together.
+    """
+    voice, folder = Path(voice), Path(folder)
+    acoustic, vocoder = load_acoustic(voice / "am"), load_vocoder(voice / "voc")
+    config = voice_config(voice, acoustic, vocoder)
+    embeddings = speaker_embeddings(voice, config["embedding"]) if config["embedding"] else {}
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, convert in ACOUSTIC.items():
+        ov.save_model(convert(acoustic), folder / f"{part}.xml", compress_to_fp16=half)
+    ov.save_model(convert_vocoder(vocoder), folder / "vocoder.xml", compress_to_fp16=half)
+    for name, embedding in embeddings.items():
+        (folder / SPEAKERS).mkdir(exist_ok=True)
+        np.save(folder / SPEAKERS / f"{name}.npy", embedding, allow_pickle=False)
+    (folder / CONFIG).write_text(json.dumps(config, ensure_ascii=False, indent=1), encoding="utf-8")
+    return folder
+
+
+def voice_config(voice: Path, acoustic: KanTtsSAMBERT, vocoder: Generator) -> dict:
+    """What `pipeline.py` must know of a voice beside its models.
+
+    Raises ValueError when the vocoder, the tables of symbols or the sample rate do not fit the acoustic model.
+    """
+    mels, taken = acoustic.decoder.mels, vocoder.mels + 2 * bool(vocoder.nsf)
+    if mels != taken:
+        raise ValueError(f"The acoustic model of {voice} makes {mels} channels, but its vocoder takes {taken}.")
+    text, named = acoustic.text_encoder, hasattr(acoustic, "spk_tokenizer")
+    embeddings = {
+        "sy": text.sy_emb,
+        "tone": text.tone_emb,
+        "syllable_flag": text.syllable_flag_emb,
+        "word_segment": text.ws_emb,
+        "emotion": acoustic.emo_tokenizer,
+    } | ({"speaker": acoustic.spk_tokenizer} if named else {})
+    speakers = (acoustic.config.get("linguistic_unit") or {}).get("speaker_list") or "F7"
+    names = [name.strip() for name in speakers.split(",")] if isinstance(speakers, str) else list(map(str, speakers))
+    tables = standard_tables(names)
+    if text.sy_emb.num_embeddings < len(tables["sy"]):
+        tables = standard_tables(names, mask=False)
+    sizes = {table: (x.num_embeddings, len(tables[table])) for table, x in embeddings.items()}
+    if wrong := [f"{table} {rows} and {entries}" for table, (rows, entries) in sizes.items() if rows != entries]:
+        raise ValueError(
+            f"{voice} has embeddings and tables of symbols of different lengths: {', '.join(wrong)}. Take a Mandarin "
+            "voice, and name all its speakers in am/config.yaml under linguistic_unit / speaker_list."
+        )
+    return {
+        "sample_rate": _sample_rate(voice, vocoder),
+        "hop": vocoder.hop,
+        "group": acoustic.r,
+        "positions": text.ling_enc["position_enc"].position_enc.shape[1],
+        "embedding": 0 if named else _speaker_units(acoustic),
+        "sines": vocoder.sines if vocoder.nsf else 0,
+        "tables": tables,
+    }
+
+
+def speaker_embeddings(voice: Path, size: int) -> dict[str, np.ndarray]:
+    """The speakers of an SE voice by name, an embedding [size] float32 each. Raises ValueError for what is none."""
+    files = {file.stem: file for file in sorted((voice / "am" / SPEAKERS).glob("*.npy"))}
+    if (own := voice / "am" / "se.npy").is_file():
+        files[voice.resolve().name] = own
+    return {name: read_embedding(file, size) for name, file in files.items()}
+
+
+def quantize(ir: str | Path, mels: Iterable[np.ndarray], folder: str | Path) -> Path:
+    """Write the IR folder `ir` again, its vocoder computing with integers; returns the folder.
+
+    mels: of true sentences, [M, F] each as `Spoken.mel` has them, whose ranges set those of the activations. The source
+    of sines stays as it is. Raises ValueError without any.
+    """
+    import nncf
+
+    ir, folder, mels = Path(ir), Path(folder), list(mels)
+    if not mels:
+        raise ValueError("Quantization needs mel spectrograms to calibrate on, and there are none. Pass some.")
+    nncf.set_log_level(logging.ERROR)
+    config = json.loads((ir / CONFIG).read_text(encoding="utf-8"))
+    rng = np.random.default_rng(SEED)
+    items = [{"mel": mel[None]} | source_inputs(config, mel.shape[1], rng) for mel in mels]
+    model = nncf.quantize(
+        ov.Core().read_model(ir / "vocoder.xml"),
+        nncf.Dataset(items),
+        preset=nncf.QuantizationPreset.MIXED,
+        subset_size=len(items),
+        ignored_scope=nncf.IgnoredScope(patterns=[".*source_module.*"], validate=False),
+    )
+    shutil.copytree(ir, folder, ignore=shutil.ignore_patterns("vocoder.*", "manifest.json"), dirs_exist_ok=True)
+    ov.save_model(model, folder / "vocoder.xml", compress_to_fp16=True)
+    return folder
+
+
+def prepare(
+    model: str = "tiny", precision: str = "FP16", mels: Iterable[np.ndarray] = (), voice: str | None = None
+) -> Path:
+    """The IR folder of a voice at one of PRECISIONS, made once and then cached. CHECKPOINT names another checkpoint.
+
+    mels: what INT8 is calibrated on, see `quantize`. voice: which one, of a checkpoint with several. Raises ValueError
+    for names that are not known.
+    """
+    if model not in CHECKPOINTS or precision not in PRECISIONS:
+        raise ValueError(
+            f"There is no {model!r} at {precision!r}. Choose from {', '.join(CHECKPOINTS)}; {', '.join(PRECISIONS)}."
+        )
+    source, mels = voice_folder(weights.resolve(CHECKPOINTS[model]), voice), list(mels)
+
+    def build(folder: Path) -> None:
+        if precision == "INT8":
+            quantize(prepare(model, "FP16", voice=voice), mels, folder)
+        else:
+            to_ir(source, folder, half=precision == "FP16")
+
+    return cached(
+        f"sambert_hifigan-{model}-{precision.lower()}",
+        build,
+        checkpoint=source,
+        arguments={"mels": _digest(mels), "name": source.name},
+        versions=("openvino", "nncf", "torch"),
+    )
+
+
+def voice_folder(checkpoint: str | Path, voice: str | None = None) -> Path:
+    """The folder of a voice: the checkpoint itself where it has `am`, otherwise the one that its voices.json names.
+
+    Raises ValueError, naming the voices there are, when that is not clear.
+    """
+    checkpoint = Path(checkpoint)
+    if (checkpoint / "am").is_dir() and voice in (None, checkpoint.name):
+        return checkpoint
+    for home in (checkpoint / "voices", checkpoint):
+        if (listed := home / "voices.json").is_file():
+            try:
+                names = list(map(str, json.loads(listed.read_text(encoding="utf-8"))["voices"]))
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(f'{listed} cannot be read. It has the form {{"voices": [names]}}.') from error
+            if voice in names or voice is None and len(names) == 1:
+                return home / (voice or names[0])
+            raise ValueError(f"Name one of the voices of {checkpoint}: {', '.join(names)}.")
+    lacks = "has neither am nor voices.json" if voice is None else f"has no voice {voice!r}"
+    raise ValueError(f"{checkpoint} {lacks}. Name the folder of a KAN-TTS checkpoint and one of its voices.")
+
+
+# --- the details ------------------------------------------------------------------------------------------------
+
+
+class _Encoder(nn.Module):
+    """`KanTtsSAMBERT.encode`, the speaker last or not at all."""
+
+    def __init__(self, network: KanTtsSAMBERT) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, ling: Tensor, emotion: Tensor, speaker: Tensor | None = None) -> tuple[Tensor, ...]:
+        text, speaker, emotion = self.network.encode(ling, emotion, speaker)
+        return (text, emotion) if speaker is None else (text, emotion, speaker)
+
+
+class _Repeat(nn.Module):
+    """Every place several times. The interpolation that the network has does not run in bf16 on a CPU (2026.4)."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.times = times
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[..., None].expand(-1, -1, -1, self.times).flatten(2)
+
+
+def _zeros(*shape: int) -> Tensor:
+    return torch.zeros(1, *shape)
+
+
+def _speaker_units(network: KanTtsSAMBERT) -> int:
+    return parameters(network.config, "KanTtsSAMBERT")["speaker_units"]
+
+
+def _embeddings(network: KanTtsSAMBERT, phones: int = 5) -> tuple[Tensor, Tensor, Tensor]:
+    """Like those that `encode` makes of so many phones."""
+    text = network.text_encoder.ling_proj.out_features
+    widths = text, _speaker_units(network), network.emo_tokenizer.embedding_dim
+    return tuple(_zeros(phones, width) for width in widths)
+
+
+def _trace(
+    network: nn.Module, example: dict[str, Tensor], outputs: list[str], dynamic: dict[str, int] | None = None
+) -> ov.Model:
+    """Trace to an OpenVINO model with named inputs and outputs.
+
+    dynamic: inputs whose sizes are not all those of the example, and which axis is free; None: axis 1 of all.
+    """
+    axes = dict.fromkeys(example, 1) if dynamic is None else dynamic
+    shapes = [[-1 if i == axes.get(name) else size for i, size in enumerate(x.shape)] for name, x in example.items()]
+    with torch.no_grad():
+        model = ov.convert_model(
+            network.eval(), example_input=tuple(example.values()), input=[ov.PartialShape(shape) for shape in shapes]
+        )
+    for port, name in zip([*model.inputs, *model.outputs], [*example, *outputs], strict=True):
+        port.get_tensor().set_names({name})
+    return model
+
+
+def _stateful(model: ov.Model, states: list[str]) -> ov.Model:
+    """Keep inside the model each input of that name, which the output `next_NAME` follows; at first it is zeros, and
+    empty where its size is free."""
+    from openvino._offline_transformations import apply_make_stateful_transformation
+
+    apply_make_stateful_transformation(model, {name: f"next_{name}" for name in states})
+    for operation in model.get_ops():
+        if operation.get_type_name() == "ReadValue":
+            shape = [0 if size.is_dynamic else size.get_length() for size in operation.get_output_partial_shape(0)]
+            operation.set_arguments([ops.constant(np.zeros(shape, np.float32))])
+    model.validate_nodes_and_infer_types()
+    return model
+
+
+def _sample_rate(voice: Path, vocoder: Generator) -> int:
+    """Hz, as audio_config.yaml, the vocoder's config.yaml and its source say."""
+    path = voice / "audio_config.yaml"
+    try:
+        beside = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        told = [x["audio_config"]["sampling_rate"] for x in (beside, vocoder.config) if "audio_config" in x]
+    except (ValueError, TypeError, KeyError, yaml.YAMLError) as error:
+        raise ValueError(f"{path} cannot be read ({error!r}). It has audio_config / sampling_rate.") from error
+    told += [vocoder.rate] if vocoder.nsf else []
+    if len(set(told)) != 1:
+        raise ValueError(
+            f"{voice} must tell one sample rate, not {told}: audio_config / sampling_rate in audio_config.yaml or "
+            "voc/config.yaml."
+        )
+    return int(told[0])
+
+
+def _digest(mels: list[np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for mel in mels:
+        digest.update(str(mel.shape).encode() + np.ascontiguousarray(mel).tobytes())
+    return digest.hexdigest()
