@@ -35,7 +35,8 @@ def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
         asked_about = gr.State(None)  # the picture that the latest question came with
         with gr.Row():
             with gr.Column():
-                picture = gr.Image(label="Picture", height=HEIGHT, sources=["upload", "webcam", "clipboard"], buttons=[])
+                sources = ["upload", "webcam", "clipboard"]
+                picture = gr.Image(label="Picture", height=HEIGHT, sources=sources, buttons=[])
                 # the file as it was sent: what is wrong with it is for the pipeline to say
                 picture.preprocess = lambda payload: payload.path if payload else None
                 slicing = gr.Checkbox(value=True, label="Slice large pictures")
