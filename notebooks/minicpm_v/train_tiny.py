@@ -28,7 +28,7 @@ from utils.training import half, optimise
 TINY = Path(__file__).parent / "tiny"
 WORK = Path(__file__).parents[2] / "models" / "minicpm_v-training"
 SEEDS = {"seeing": 1, "small": 2, "large": 3}
-STEPS = {"seeing": 4000, "small": 4000, "large": 1500}
+STEPS = {"seeing": 6000, "small": 4000, "large": 1500}
 RATES = {"seeing": 2e-3, "small": 1.5e-3, "large": 7e-4}
 CLASSES = (len(SHAPES) + 1, len(COLOURS) + 1, len(LETTERS) + 1)  # of a point: 0 is none of them
 PATCH = 14
