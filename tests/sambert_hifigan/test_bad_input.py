@@ -70,7 +70,7 @@ def test_a_file_that_holds_no_embedding(synthesizers, tmp_path):
         path.write_bytes(content)
         with pytest.raises(ValueError, match="mine.npy cannot be read"):
             synthesizers["se"].stream("你好", path)
-    np.save(path, np.array([{"a": 1}] * 6), allow_pickle=True)  # a pickle is not opened
+    np.save(path, np.array([{"a": 1}] * 6))  # objects: what numpy would have to unpickle is not opened
     with pytest.raises(ValueError, match="mine.npy cannot be read"):
         synthesizers["se"].stream("你好", path)
     np.save(path, np.ones(192))
