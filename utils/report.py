@@ -21,6 +21,7 @@ from utils import bench, compare, tables
 from utils.weights import ROOT
 
 SCHEMA = Path(__file__).with_name("results.schema.json")
+BENCH = ROOT / "results" / "bench"  # where `make bench` writes
 PACKAGES = (
     "openvino",
     "openvino-genai",
@@ -78,11 +79,18 @@ def save(
     return path
 
 
-def amend(path: str | Path, prefix: str, notes: Mapping) -> Path:
-    """Replace the notes that begin with `prefix` in a results file by `notes`, measured alone; returns the path.
+def save_bench(case: str, speed: Iterable[Mapping], notes: Mapping) -> Path:
+    """Write what `make bench` measured today on the CPU to BENCH; says so, returns the path."""
+    day = calendar.today().isoformat()
+    measured = {"parity": [], "quality": [], "speed": speed, "notes": notes}
+    return _announced(save(case, model="tiny", device="CPU", **measured, folder=BENCH, date=day))
 
-    Everything else, machine and date too, stays as it is; the new notes therefore tell their own: `<prefix>on` and
-    `<prefix>processor`. Raises InvalidResults, and then leaves the file as it was.
+
+def amend(path: str | Path, prefix: str, notes: Mapping) -> Path:
+    """Replace the notes that begin with `prefix` in a results file by `notes`; says so, returns the path.
+
+    They were measured alone. Everything else, machine and date too, stays as it is; the new notes therefore tell
+    their own: `<prefix>on` and `<prefix>processor`. Raises InvalidResults, and then leaves the file as it was.
     """
     path, results = Path(path), load(path)
     kept = {name: value for name, value in results.get("notes", {}).items() if not name.startswith(prefix)}
@@ -90,6 +98,11 @@ def amend(path: str | Path, prefix: str, notes: Mapping) -> Path:
     results["notes"] = kept | json.loads(json.dumps(dict(notes), default=_plain)) | where
     validate(results, results["case"])
     _write(path, json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    return _announced(path)
+
+
+def _announced(path: Path) -> Path:
+    print(f"Written to {os.path.relpath(path, ROOT)}.")
     return path
 
 

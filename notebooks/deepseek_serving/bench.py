@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -28,12 +27,11 @@ from notebooks.deepseek_serving import convert, peers, repository
 from notebooks.deepseek_serving.server import serve
 from notebooks.deepseek_serving.soak import soak
 from utils import bench, llm, report, weights
-from utils.weights import ROOT
 
 CLIENTS = (1, 4, 16, 64)
 PATIENT = 16  # clients for transformers' server, which is no faster with more and takes minutes a round
 ANSWER = 64  # tokens that every request generates
-RESULTS = ROOT / "results" / "bench" / "deepseek_serving.json"
+RESULTS = report.BENCH / "deepseek_serving.json"
 PREFACE = 900  # characters of the instructions that all requests begin with, about 200 tokens
 OURS, LLAMA, TORCH = "openvino", "llama.cpp", "transformers"
 Label = tuple[str, str, str]  # runtime, precision, what else
@@ -272,20 +270,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         table, notes = ([], {}) if only_soak else everything()
         soak_notes = soaked()
     if only_soak:
-        path = report.amend(RESULTS, "soak, ", soak_notes)
+        report.amend(RESULTS, "soak, ", soak_notes)
     else:
-        path = report.save(
-            "deepseek_serving",
-            model="tiny",
-            device="CPU",
-            parity=[],
-            quality=[],
-            speed=table,
-            notes=notes | soak_notes | load,
-            folder=RESULTS.parent,
-            date=date.today().isoformat(),
-        )
-    print(f"Written to {path.relative_to(ROOT)}.")
+        report.save_bench("deepseek_serving", table, notes | soak_notes | load)
 
 
 if __name__ == "__main__":

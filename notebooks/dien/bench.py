@@ -7,7 +7,6 @@ writes, results/bench/dien.json: sequence 100, the released size, true lengths, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import date
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,7 +20,6 @@ from notebooks.dien import convert, data
 from notebooks.dien.network import DIEN, INPUTS, Config
 from notebooks.dien.pipeline import ClickModel
 from utils import bench, report
-from utils.weights import ROOT
 
 RELEASED = Config(543_060, 367_983, 1601)  # Amazon Books: 16.4 million embedding values
 LENGTH = 100
@@ -266,18 +264,7 @@ def main() -> None:
         samples = [inputs(RELEASED, 32, LENGTH)]
         paths["INT8"] = convert.quantize(paths["FP32"], samples, Path(scratch) / "dien.xml")
         rows += sizes(large, paths, LENGTH, BATCHES, rounds=9, label="released size, random weights, speed only")
-    path = report.save(
-        "dien",
-        model="tiny",
-        device="CPU",
-        parity=[],
-        quality=[],
-        speed=rows,
-        notes=notes | load,
-        folder=ROOT / "results" / "bench",
-        date=date.today().isoformat(),
-    )
-    print(f"Written to {path.relative_to(ROOT)}.")
+    report.save_bench("dien", rows, notes | load)
 
 
 if __name__ == "__main__":

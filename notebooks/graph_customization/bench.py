@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import date
 from functools import cache, partial
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from notebooks.graph_customization import convert
 from notebooks.graph_customization.pipeline import InsertSlice, customize
 from utils import bench, report
 from utils.llm import Session
-from utils.weights import ROOT
 
 PROMPT, SHORT, ANSWER = 512, 16, 32  # tokens: a prompt to prefill, a short one to decode after, an answer
 LENGTHS = (16, 64, 256, 1024, 2048)
@@ -214,18 +212,7 @@ def main() -> None:
         generated = generation(rounds=7)
         notes = limits(generated) | load
         rows = generated + prompt_curve(rounds=5)
-    path = report.save(
-        "graph_customization",
-        model="tiny",
-        device="CPU",
-        parity=[],
-        quality=[],
-        speed=rows,
-        notes=notes,
-        folder=ROOT / "results" / "bench",
-        date=date.today().isoformat(),
-    )
-    print(f"Written to {path.relative_to(ROOT)}.")
+    report.save_bench("graph_customization", rows, notes)
 
 
 if __name__ == "__main__":

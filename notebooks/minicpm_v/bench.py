@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
-from datetime import date
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -31,7 +30,6 @@ from notebooks.minicpm_v.network import MiniCPMV, load
 from notebooks.minicpm_v.pipeline import VisionChat
 from notebooks.minicpm_v.seeded import RELEASED, seeded_checkpoint
 from utils import bench, preflight, report, weights
-from utils.weights import ROOT
 
 SPEED_ONLY = "released size of 2.0, random weights, speed only"
 PROMPT, QUESTION, ANSWER = 512, 32, 32  # tokens: of a long prompt, of a question about a picture, generated
@@ -366,18 +364,7 @@ def main() -> None:
             config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
             notes |= limits(timed, folders, config, what)
             rows += conversions + timed
-    path = report.save(
-        "minicpm_v",
-        model="tiny",
-        device="CPU",
-        parity=[],
-        quality=[],
-        speed=rows,
-        notes=notes | load,
-        folder=ROOT / "results" / "bench",
-        date=date.today().isoformat(),
-    )
-    print(f"Written to {path.relative_to(ROOT)}.")
+    report.save_bench("minicpm_v", rows, notes | load)
 
 
 if __name__ == "__main__":

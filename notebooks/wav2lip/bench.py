@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import copy
 from collections.abc import Callable, Iterable, Sequence
-from datetime import date
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,13 +24,12 @@ from notebooks.wav2lip import clips, convert
 from notebooks.wav2lip.network import Conv, Upsample, Wav2Lip
 from notebooks.wav2lip.pipeline import SAMPLE_RATE, LipSync
 from utils import bench, report
-from utils.weights import ROOT
 
 BATCHES = (1, 16)
 SIZES = {"360p": (640, 360), "720p": (1280, 720)}  # width, height
 SECONDS, LONG = 8, 600  # of video: to time, and to measure memory
 MEMORY = "peak memory "  # what its notes begin with
-RESULTS = ROOT / "results" / "bench" / "wav2lip.json"
+RESULTS = report.BENCH / "wav2lip.json"
 SPEED_ONLY = "released size, random weights, speed only"
 TYPES = {"FP32": torch.float32, "BF16": torch.bfloat16}
 HINTS = {"FP32": "f32", "BF16": "bf16", "INT8": "bf16"}  # what is not quantised in an INT8 graph is bf16
@@ -303,20 +301,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         table, notes = ([], {}) if only_memory else everything()
         peaks = memory()
     if only_memory:
-        path = report.amend(RESULTS, MEMORY, peaks)
+        report.amend(RESULTS, MEMORY, peaks)
     else:
-        path = report.save(
-            "wav2lip",
-            model="tiny",
-            device="CPU",
-            parity=[],
-            quality=[],
-            speed=table,
-            notes=notes | peaks | load,
-            folder=RESULTS.parent,
-            date=date.today().isoformat(),
-        )
-    print(f"Written to {path.relative_to(ROOT)}.")
+        report.save_bench("wav2lip", table, notes | peaks | load)
 
 
 if __name__ == "__main__":

@@ -127,7 +127,6 @@ def test_a_soak_alone_leaves_the_measured_speed_as_it_is(monkeypatch, tmp_path):
     file = tmp_path / "deepseek_serving.json"
     file.write_text(json.dumps(before), encoding="utf-8")
     monkeypatch.setattr(bench, "RESULTS", file)
-    monkeypatch.setattr(bench, "ROOT", tmp_path)
     monkeypatch.setattr(bench, "soaked", lambda: {"soak, pass": True})
     monkeypatch.setattr(bench, "everything", lambda: pytest.fail("the load was measured, too"))
     bench.main(["--soak"])

@@ -1,7 +1,5 @@
 """The speed rows: every runtime computes the same, ratios are to PyTorch, the rest is written as it is shown."""
 
-from pathlib import Path
-
 import numpy as np
 import torch
 
@@ -42,7 +40,7 @@ def test_operations_are_counted_from_the_sizes():
 
 
 def test_the_committed_measurements_are_those_that_the_notebook_shows():
-    stored = report.load(Path(bench.ROOT) / "results" / "bench" / "dien.json")
+    stored = report.load(report.BENCH / "dien.json")
     workloads = {row["workload"] for row in stored["speed"]}
     assert {f"history {bench.LENGTH}, batch {batch}" for batch in bench.BATCHES} <= workloads
     assert any("released size" in row.get("label", "") for row in stored["speed"])

@@ -117,6 +117,15 @@ def test_refused_results_leave_the_earlier_file(tmp_path, tables, fault):
     assert (tmp_path / "toy.json").read_bytes() == before
 
 
+def test_a_benchmark_is_dated_and_says_where_it_is(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(report, "BENCH", tmp_path / "bench")
+    path = report.save_bench("toy", SPEED, {"bandwidth": 1.5})
+    results = report.load(path)
+    assert path == tmp_path / "bench" / "toy.json" and results["date"] > "2026-01-02"
+    assert (results["model"], results["device"], results["notes"]) == ("tiny", "CPU", {"bandwidth": 1.5})
+    assert results["speed"] == json.loads(json.dumps(SPEED)) and "toy.json" in capsys.readouterr().out
+
+
 def test_notes_measured_later_join_the_others(tmp_path):
     path = save(tmp_path, date="2026-01-02", notes={"bandwidth": 1.5, "soak, pass": False, "soak, left": 3})
     before = report.load(path)

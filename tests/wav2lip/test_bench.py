@@ -150,7 +150,7 @@ def frame_count(path) -> int:
 
 
 def test_the_committed_measurements_are_those_that_the_notebook_shows():
-    stored = report.load(bench.ROOT / "results" / "bench" / "wav2lip.json")
+    stored = report.load(report.BENCH / "wav2lip.json")
     workloads = {row["workload"] for row in stored["speed"]}
     assert {f"generator, batch {batch}" for batch in bench.BATCHES} <= workloads
     assert {f"{bench.SECONDS} s of {size} video" for size in bench.SIZES} <= workloads
