@@ -122,11 +122,12 @@ def random_scene(
     for number, cell in enumerate(chosen):
         label = labels[number] if number < len(labels) else ""
         row, column = divmod(int(cell), 3)
-        free = min(width / 3, height / 3 - (1.3 * label_height if label else 0))
+        tall = height / 3 - (1.3 * label_height if label else 0)  # what the label leaves
+        free = min(width / 3, tall)
         size = free * rng.uniform(0.5, 0.78)
         slack_x, slack_y = (width / 3 - size) / 2 * 0.6, (free - size) / 2 * 0.6
         x = (column + 0.5) * width / 3 + rng.uniform(-slack_x, slack_x) * (0 if label else 1)
-        y = row * height / 3 + (height / 3 - (1.3 * label_height if label else 0)) / 2 + rng.uniform(-slack_y, slack_y)
+        y = row * height / 3 + tall / 2 + rng.uniform(-slack_y, slack_y)
         made.append(Thing(str(rng.choice(SHAPES)), str(rng.choice(list(COLOURS))), x, y, size, int(cell), label))
         if label:
             below = y + size / 2 + 0.75 * label_height

@@ -126,7 +126,6 @@ class Batches:
     """Drawn scenes as tensors; every draw is a function of the generator that is passed in."""
 
     def __init__(self, tokenizer):
-        self.ids = {token: tokenizer.convert_tokens_to_ids(token) for token in SPECIAL}
         self.encode = lambda text: tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids
 
     def talk(self, turns: list[tuple[Image.Image, list[world.Question]]]) -> tuple[list[Image.Image], list, list]:
@@ -151,7 +150,7 @@ class Batches:
     def collate(self, talks: list) -> dict[str, Tensor]:
         """Conversations side by side, padded at their ends."""
         length = max(len(ids) for _, ids, _ in talks)
-        ids = torch.full((len(talks), length), self.ids["<|endoftext|>"])
+        ids = torch.full((len(talks), length), SPECIAL.index("<|endoftext|>"))
         learned = torch.zeros(len(talks), length, dtype=torch.bool)
         for row, (_, tokens, wanted) in enumerate(talks):
             ids[row, : len(tokens)] = torch.tensor(tokens)
@@ -224,7 +223,7 @@ class Seeing(nn.Module):
 
 def at_queries(truth: Tensor, sizes: Tensor) -> Tensor:
     """What is at the place of each query [n, queries, 4, 3] of what is in each patch; -100 beyond the last patch."""
-    across, down = torch.arange(GRID).repeat(GRID), torch.arange(GRID).repeat_interleave(GRID)
+    down, across = PLACES.T
     rows, columns = (side[:, None] for side in sizes.T)
     inside = (down < rows) & (across < columns)
     patch = torch.where(inside, down * columns + across, 0)
