@@ -36,8 +36,9 @@ def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
         with gr.Row():
             with gr.Column():
                 sources = ["upload", "webcam", "clipboard"]
-                picture = gr.Image(label="Picture", height=HEIGHT, sources=sources, buttons=[])
-                # the file as it was sent: what is wrong with it is for the pipeline to say
+                as_sent = {"type": "filepath", "image_mode": None}
+                picture = gr.Image(label="Picture", height=HEIGHT, sources=sources, buttons=[], **as_sent)
+                # what is wrong with the file is for the pipeline to say; Gradio forgets this once an example was taken
                 picture.preprocess = lambda payload: payload.path if payload else None
                 slicing = gr.Checkbox(value=True, label="Slice large pictures")
                 seen = gr.Image(label="What the model reads", height=HEIGHT, interactive=False, buttons=["fullscreen"])
