@@ -132,7 +132,7 @@ def test_a_client_gets_answers_slices_and_sentences(address, pictures):
         client.predict(large, " ", [], True, api_name="/respond")
 
 
-def test_a_visitor_asks_about_an_uploaded_picture_and_an_example(address, pictures, visit):
+def test_a_visitor_asks_about_an_uploaded_picture_and_then_an_example(address, pictures, visit):
     from playwright.sync_api import expect
 
     with visit(address, height=1500) as page:
@@ -150,3 +150,6 @@ def test_a_visitor_asks_about_an_uploaded_picture_and_an_example(address, pictur
         expect(speed).to_have_value("")
         page.locator("table tbody tr, .gallery button").first.click()
         expect(page.get_by_label("Question").first).not_to_have_value("", timeout=30_000)
+        expect(speed).to_have_value(re.compile("in [5-9] slices of"), timeout=30_000)
+        page.get_by_role("button", name="Ask").click()
+        expect(speed).to_have_value(SPEED, timeout=60_000)
