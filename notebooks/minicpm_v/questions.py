@@ -17,7 +17,7 @@ from utils.scenes import COLOURS, LETTERS, PLACES, SHAPES, Scene, Thing, draw, r
 KINDS = ("colour", "shape", "count", "place", "relation", "sign", "label")
 SIDE = 112  # pixels: pictures up to SIDE x SIDE stay whole, larger ones are sliced
 WORD_LENGTHS = (3, 5)  # letters, from and to
-LABEL_HEIGHTS = (13.0, 16.0)  # pixels from line to line: 8 to 10 pixels of letter, 3 to 5 in the overview
+LABEL_HEIGHTS = (15.0, 17.0)  # pixels from line to line: 10 or 11 pixels of letter, 3 to 5 in the overview
 WRITTEN = (  # printed in tests only; training prints letters at random
     "BIRD BOAT BOOK BREAD CAKE CLOCK CLOUD COAST COIN CROWN DESK DOOR DRUM EAGLE EARTH FIELD FLAME FROST GLASS GRAPE"
 ).split()

@@ -1,7 +1,8 @@
 """Trains the tiny checkpoint: `python -m notebooks.minicpm_v.train_tiny`.
 
-Three stages, each kept in models/minicpm_v-training, so that a run that was stopped goes on where it was:
+Four stages, each kept in models/minicpm_v-training, so that a run that was stopped goes on where it was:
   seeing   vision tower and resampler learn what is where: shape, colour and letter at four points of every patch
+  reading  both go on where letters are printed
   small    resampler and language model learn to describe pictures that stay whole and to answer questions about them
   large    both learn pictures that are sliced, with words that only the slices show, among small ones
 Scenes come from utils.scenes, questions from questions.py; both are drawn as training goes. Seeded. Writes FP16
@@ -18,6 +19,9 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 
 from notebooks.minicpm_v import questions as world
 from notebooks.minicpm_v import slicing
@@ -27,9 +31,9 @@ from utils.training import half, optimise
 
 TINY = Path(__file__).parent / "tiny"
 WORK = Path(__file__).parents[2] / "models" / "minicpm_v-training"
-SEEDS = {"seeing": 1, "small": 2, "large": 3}
-STEPS = {"seeing": 6000, "small": 4000, "large": 1500}
-RATES = {"seeing": 2e-3, "small": 1.5e-3, "large": 7e-4}
+SEEDS = {"seeing": 1, "reading": 4, "small": 2, "large": 3}
+STEPS = {"seeing": 6000, "reading": 2500, "small": 2500, "large": 3000}
+RATES = {"seeing": 2e-3, "reading": 1e-3, "small": 1.5e-3, "large": 1e-3}
 CLASSES = (len(SHAPES) + 1, len(COLOURS) + 1, len(LETTERS) + 1)  # of a point: 0 is none of them
 PATCH = 14
 GRID = 8  # queries of the resampler look at this many rows and columns
@@ -157,19 +161,23 @@ class Batches:
             learned[row, : len(tokens)] = torch.tensor(wanted, dtype=torch.bool)
         return tensors([piece for slices, _, _ in talks for piece in slices]) | {"ids": ids, "learned": learned}
 
-    def points(self, count: int, rng: np.random.Generator) -> dict[str, Tensor]:
-        """Slices, and what is at four points of each patch [n, patches, 4, 3], -100 where nobody asks."""
+    def points(self, count: int, rng: np.random.Generator, printed: bool) -> dict[str, Tensor]:
+        """Slices, and what is at four points of each patch [n, patches, 4, 3], -100 where nobody asks.
+
+        printed: only slices with letters, most of them small.
+        """
         slices, truths = [], []
         while len(slices) < count:
-            scene = world.large_scene(rng) if rng.random() < 0.4 else world.small_scene(rng)
+            scene = world.large_scene(rng) if rng.random() < (0.7 if printed else 0.4) else world.small_scene(rng)
             cuts = pieces(draw(scene))
             maps = [pieces(Image.fromarray(x), Image.Resampling.NEAREST) for x in label_maps(scene)]
-            for number in rng.permutation(len(cuts))[:3]:
+            for number in rng.permutation(len(cuts))[: None if printed else 3]:
                 truth = np.stack([np.asarray(x[number]) for x in maps]).astype(np.int64)
                 if number == 0 and len(cuts) > 1:
                     truth[2][truth[2] > 0] = -100  # too small to be read in the overview
-                slices.append(cuts[number])
-                truths.append(at_points(truth))
+                if (truth[2] > 0).any() or not printed:
+                    slices.append(cuts[number])
+                    truths.append(at_points(truth))
         return tensors(slices) | {"truth": nn.utils.rnn.pad_sequence(truths, True, -100)}
 
 
@@ -236,13 +244,12 @@ def settings(stage: str) -> dict[str, float]:
     return {"steps": STEPS[stage], "rate": RATES[stage], "seed": SEEDS[stage]}
 
 
-def learn_to_see(model: MiniCPMV, batches: Batches) -> None:
-    """Teach the vision tower what is where, and the resampler to pass it on."""
-    network = Seeing(model)
+def learn_to_see(network: Seeing, batches: Batches, stage: str) -> None:
+    """Teach the vision tower what is where, and the resampler to pass it on; in stage "reading" above all letters."""
     network.model.llm.requires_grad_(False)
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
-        batch = batches.points(64, rng)
+        batch = batches.points(64, rng, printed=stage == "reading")
         with half(), sdpa_kernel(SDPBackend.MATH):  # for few patches the fused kernel's way back takes longer
             seen, read, place = network(batch)
         truths = {"seen": (seen, batch["truth"]), "read": (read, at_queries(batch["truth"], batch["sizes"]))}
@@ -255,7 +262,7 @@ def learn_to_see(model: MiniCPMV, batches: Batches) -> None:
             right[f"letters {name}"] = (letters == truth[..., 2])[printed].float().mean()
         return {"loss": sum(parts.values())} | parts | right
 
-    optimise(WORK / "seeing.pt", network, loss, **settings("seeing"))
+    optimise(WORK / f"{stage}.pt", network, loss, **settings(stage))
     network.model.llm.requires_grad_(True)
 
 
@@ -298,9 +305,20 @@ def answers(model: MiniCPMV, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
     return model.llm.lm_head(hidden[:, :-1][learned[:, 1:]]).float(), ids[:, 1:][learned[:, 1:]]
 
 
+def attend_in_fp32(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask, **options) -> tuple:
+    """Attention of transformers, in FP32: in BF16 the fused kernel's way back takes longer."""
+    with torch.autocast("cpu", enabled=False):
+        return sdpa_attention_forward(module, query.float(), key.float(), value.float(), mask, **options)
+
+
+AttentionInterface.register("fp32", attend_in_fp32)
+AttentionMaskInterface.register("fp32", sdpa_mask)
+
+
 def learn_to_answer(model: MiniCPMV, batches: Batches, stage: str) -> None:
     """Teach resampler and language model to answer, in stage "large" about sliced pictures, too."""
     model.vpm.requires_grad_(False)
+    model.llm.set_attn_implementation("fp32")
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
         large = stage == "large" and step % 2 == 0
@@ -329,7 +347,9 @@ def main() -> None:
     model, tokenizer = MiniCPMV(CONFIG), make_tokenizer()
     batches = Batches(tokenizer)
     look_everywhere(model)
-    learn_to_see(model, batches)
+    network = Seeing(model)
+    learn_to_see(network, batches, "seeing")
+    learn_to_see(network, batches, "reading")
     learn_to_answer(model, batches, "small")
     learn_to_answer(model, batches, "large")
     save_tiny(TINY, model)
