@@ -131,6 +131,7 @@ HELD_OUT_WORDINGS: dict[str, tuple[str, ...]] = {
     ),
 }
 DESCRIBE = ("What is in the picture?", "What do you see?", "Name what the picture has.", "Tell me what you see here.")
+PORTRAY = ("Tell me of", "Say what you see of", "Name all of")
 BESIDE = {"left of": (-1, 0), "right of": (1, 0), "above": (0, -1), "below": (0, 1)}
 
 
@@ -219,6 +220,20 @@ def describe(scene: Scene, rng: np.random.Generator) -> Question:
     said = [" ".join(filter(None, (t.colour, t.shape, t.place, t.label))) for t in things]
     said += [f"sign {scene.sign}"] if scene.sign else []
     return Question("describe", str(rng.choice(DESCRIBE)), ", ".join(said))
+
+
+def portraits(scene: Scene, rng: np.random.Generator) -> list[Question]:
+    """A question for each thing that has a name, whose answer repeats the name and tells all about the thing.
+
+    Training alone asks them: who says a name before what it belongs to learns to look for what is named.
+    """
+    asked = []
+    for i in rng.permutation(len(scene.things)):
+        thing = scene.things[i]
+        if name := _name(scene, thing, rng, "place"):
+            told = " ".join(filter(None, (thing.colour, thing.shape, thing.place, thing.label)))
+            asked.append(Question("portrait", f"{rng.choice(PORTRAY)} {name}.", f"{name.removeprefix('the ')}: {told}"))
+    return asked
 
 
 def held_out(kind: str, count: int, seed: int = 1) -> list[tuple[Image.Image, Question]]:

@@ -1,9 +1,10 @@
 """Trains the tiny checkpoint: `python -m notebooks.minicpm_v.train_tiny`.
 
-Four stages, each kept in models/minicpm_v-training, so that a run that was stopped goes on where it was:
+Five stages, each kept in models/minicpm_v-training, so that a run that was stopped goes on where it was:
   seeing   vision tower and resampler learn what is where: shape, colour and letter at four points of every patch
   reading  both go on where letters are printed
-  small    resampler and language model learn to describe pictures that stay whole and to answer questions about them
+  naming   the resampler learns to pass things on by the language model's own embeddings of their names
+  small    resampler and language model learn to tell and answer questions about pictures that stay whole
   large    both learn pictures that are sliced, with words that only the slices show, among small ones
 Scenes come from utils.scenes, questions from questions.py; both are drawn as training goes. Seeded. Writes FP16
 safetensors, configuration and tokenizer to tiny/ and prints the share of right answers to held-out questions.
@@ -31,15 +32,16 @@ from utils.training import half, optimise
 
 TINY = Path(__file__).parent / "tiny"
 WORK = Path(__file__).parents[2] / "models" / "minicpm_v-training"
-SEEDS = {"seeing": 1, "reading": 4, "small": 2, "large": 3}
-STEPS = {"seeing": 6000, "reading": 2500, "small": 2500, "large": 3000}
-RATES = {"seeing": 2e-3, "reading": 1e-3, "small": 1.5e-3, "large": 1e-3}
+SEEDS = {"seeing": 1, "reading": 4, "naming": 6, "small": 2, "large": 3}
+STEPS = {"seeing": 6000, "reading": 2500, "naming": 600, "small": 1300, "large": 1400}
+RATES = {"seeing": 2e-3, "reading": 1e-3, "naming": 1e-3, "small": 1.5e-3, "large": 1.2e-3}
+DESCRIBED, PORTRAYED = 0.1, 0.4  # shares of conversations that only describe a picture, or one thing after another
+TURNS = 8  # questions of the others, at most
 CLASSES = (len(SHAPES) + 1, len(COLOURS) + 1, len(LETTERS) + 1)  # of a point: 0 is none of them
 PATCH = 14
+NAMED = 4.0  # a name is there where the output reaches this far along its embedding
 GRID = 8  # queries of the resampler look at this many rows and columns
 PLACES = torch.stack([torch.arange(GRID).repeat_interleave(GRID), torch.arange(GRID).repeat(GRID)], 1)  # of queries
-DESCRIBED = 0.4  # share of conversations that only say what is in the picture
-TURNS = 6  # questions of a conversation, at most
 
 VOCABULARY = 512
 SPECIAL = [
@@ -59,7 +61,7 @@ CONFIG = {
     "intermediate_size": 512,
     "num_hidden_layers": 4,
     "num_attention_heads": 8,
-    "num_key_value_heads": 2,
+    "num_key_value_heads": 4,
     "hidden_act": "silu",
     "max_position_embeddings": 4096,
     "rms_norm_eps": 1e-6,
@@ -121,8 +123,11 @@ def conversation(rng: np.random.Generator, large: bool) -> list[tuple[Image.Imag
         scenes = [world.large_scene(rng)]
     else:
         scenes = [world.small_scene(rng) for _ in range(1 + (rng.random() < 0.15))]
-    if rng.random() < DESCRIBED:
+    share = rng.random()
+    if share < DESCRIBED:
         return [(draw(scene), [world.describe(scene, rng)]) for scene in scenes]
+    if share < DESCRIBED + PORTRAYED:
+        return [(draw(scene), world.portraits(scene, rng)) for scene in scenes]
     return [(draw(scene), world.questions(scene, rng, TURNS // len(scenes))) for scene in scenes]
 
 
@@ -150,6 +155,16 @@ class Batches:
     def questions(self, count: int, rng: np.random.Generator, large: bool) -> dict[str, Tensor]:
         """Conversations: what `answers` takes."""
         return self.collate([self.talk(conversation(rng, large)) for _ in range(count)])
+
+    def names(self) -> list[list[Tensor]]:
+        """Token ids of the names of all shapes, colours and letters; the first two have two spellings, as a word that
+        begins a text and as one within it."""
+        spellings = [
+            [SHAPES, [f" {name}" for name in SHAPES]],
+            [list(COLOURS), [f" {name}" for name in COLOURS]],
+            [LETTERS],
+        ]
+        return [[torch.tensor([self.encode(name) for name in names])[:, 0] for names in same] for same in spellings]
 
     def collate(self, talks: list) -> dict[str, Tensor]:
         """Conversations side by side, padded at their ends."""
@@ -216,9 +231,10 @@ class Seeing(nn.Module):
         self.patch, self.query = (nn.Linear(width, 4 * sum(CLASSES)) for width in widths)
         self.place = nn.Linear(widths[1], 2 * GRID)
 
-    def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Logits of shape, colour and letter at four points: [n, patches, 4, c] from the tower and [n, queries, 4, c]
-        from the resampler, and of a query's row and column [n, queries, 2, GRID]."""
+        from the resampler, of a query's row and column [n, queries, 2, GRID], and the resampler's output
+        [n, queries, D], which the latter two are read from."""
         mask = batch["patch_attention_mask"]
         seen = self.model.vpm(batch["pixel_values"], mask, batch["position_ids"])
         read = self.model.resample(seen, mask, batch["sizes"])
@@ -226,6 +242,7 @@ class Seeing(nn.Module):
             self.patch(seen).float().unflatten(-1, (4, -1)),
             self.query(read).float().unflatten(-1, (4, -1)),
             self.place(read).float().unflatten(-1, (2, -1)),
+            read.float(),
         )
 
 
@@ -245,16 +262,23 @@ def settings(stage: str) -> dict[str, float]:
 
 
 def learn_to_see(network: Seeing, batches: Batches, stage: str) -> None:
-    """Teach the vision tower what is where, and the resampler to pass it on; in stage "reading" above all letters."""
+    """Teach the vision tower what is where, and the resampler to pass it on.
+
+    Stage "reading" shows letters above all; "naming" leaves the tower as it is and teaches names, too.
+    """
     network.model.llm.requires_grad_(False)
+    network.model.vpm.requires_grad_(stage != "naming")
+    names = batches.names()
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
-        batch = batches.points(64, rng, printed=stage == "reading")
+        batch = batches.points(64, rng, printed=stage == "reading" or (stage == "naming" and step % 2 == 0))
         with half(), sdpa_kernel(SDPBackend.MATH):  # for few patches the fused kernel's way back takes longer
-            seen, read, place = network(batch)
+            seen, read, place, output = network(batch)
         truths = {"seen": (seen, batch["truth"]), "read": (read, at_queries(batch["truth"], batch["sizes"]))}
         parts = {f"{name} wrong": pointed(*pair) for name, pair in truths.items()}
         parts["place wrong"] = F.cross_entropy(place.flatten(0, 2), PLACES.repeat(len(place), 1, 1).flatten())
+        if stage == "naming":
+            parts["named wrong"] = 2 * named(output, truths["read"][1], network.model.llm.get_input_embeddings(), names)
         right = {}
         for name, (logits, truth) in truths.items():
             printed = truth[..., 2] > 0
@@ -264,6 +288,22 @@ def learn_to_see(network: Seeing, batches: Batches, stage: str) -> None:
 
     optimise(WORK / f"{stage}.pt", network, loss, **settings(stage))
     network.model.llm.requires_grad_(True)
+
+
+def named(output: Tensor, truth: Tensor, embeddings: nn.Embedding, names: list[list[Tensor]]) -> Tensor:
+    """How badly the embeddings of the names of what is at a query's points [n, queries, 4, 3], and of no others, can be
+    found in the resampler's output [n, queries, D]. names: as `Batches.names`."""
+    words = F.normalize(embeddings.weight, dim=-1)
+    total = output.new_zeros(())
+    for aspect, spellings in enumerate(names):
+        found = truth[..., aspect]
+        asked = (found >= 0).all(-1)
+        there = F.one_hot(found.clamp_min(0), CLASSES[aspect]).amax(-2)[..., 1:].float()
+        for ids in spellings:
+            logits = output @ words[ids].T - NAMED
+            more = logits.new_tensor(4.0)  # most names are not there
+            total = total + F.binary_cross_entropy_with_logits(logits[asked], there[asked], pos_weight=more)
+    return total
 
 
 def pointed(logits: Tensor, truth: Tensor) -> Tensor:
@@ -291,6 +331,12 @@ def look_everywhere(model: MiniCPMV) -> None:
         model.resampler.attn.in_proj_weight[width : 2 * width].copy_(attend)
         model.resampler.ln_kv.weight.fill_(0.2)
         model.resampler.attn.in_proj_weight[2 * width :].mul_(5)
+
+
+def spread_words(model: MiniCPMV) -> None:
+    """Give the untrained embeddings of words a length of about one: names are found by them."""
+    with torch.no_grad():
+        model.llm.get_input_embeddings().weight.normal_(std=CONFIG["hidden_size"] ** -0.5)
 
 
 def answers(model: MiniCPMV, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -347,9 +393,11 @@ def main() -> None:
     model, tokenizer = MiniCPMV(CONFIG), make_tokenizer()
     batches = Batches(tokenizer)
     look_everywhere(model)
+    spread_words(model)
     network = Seeing(model)
     learn_to_see(network, batches, "seeing")
     learn_to_see(network, batches, "reading")
+    learn_to_see(network, batches, "naming")
     learn_to_answer(model, batches, "small")
     learn_to_answer(model, batches, "large")
     save_tiny(TINY, model)

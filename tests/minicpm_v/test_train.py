@@ -102,3 +102,43 @@ def test_attention_in_fp32_is_that_of_transformers(batches):
         model.llm.set_attn_implementation("fp32")
         ours, _ = training.answers(model, batch)
     assert torch.allclose(ours, usual, atol=1e-5) and usual.std() > 0.01
+
+
+def test_names_are_single_tokens_in_both_spellings(batches):
+    tokenizer = training.make_tokenizer()
+    decoded = [[[tokenizer.decode(i) for i in ids.tolist()] for ids in same] for same in batches.names()]
+    spaced = [[f" {name}" for name in names] for names in (SHAPES, COLOURS)]
+    assert decoded == [[list(SHAPES), spaced[0]], [list(COLOURS), spaced[1]], [list(LETTERS)]]
+
+
+def test_an_output_that_holds_the_right_names_alone_is_named_best(batches):
+    words = torch.nn.Embedding(training.VOCABULARY, 256)
+    torch.manual_seed(0)
+    torch.nn.init.normal_(words.weight, std=1 / 16)
+    names = batches.names()
+    truth = torch.zeros(1, 2, 4, 3, dtype=torch.int64)
+    truth[0, 0, 1] = torch.tensor([3, 5, 0])  # the third shape in the fifth colour at one point of the first query
+    unit = torch.nn.functional.normalize(words.weight, dim=-1)
+    held = sum(unit[ids[at]] for same, at in ((names[0], 2), (names[1], 4)) for ids in same) * 8
+
+    def error(first, second):
+        with torch.no_grad():
+            return float(training.named(torch.stack([first, second])[None], truth, words, names))
+
+    nothing = torch.zeros(256)
+    assert error(held, nothing) < 0.3 * error(nothing, nothing) < 0.3 * error(nothing, held)
+
+
+def test_a_portrait_begins_with_the_name_that_was_asked_for():
+    rng = np.random.default_rng(9)
+    for _ in range(20):
+        scene = world.large_scene(rng)
+        told = world.portraits(scene, rng)
+        assert len(told) <= len(scene.things)
+        for question in told:
+            name, _, rest = question.answer.partition(": ")
+            assert question.text.endswith(f" the {name}.")
+            (thing,) = [
+                x for x in scene.things if rest == " ".join(filter(None, (x.colour, x.shape, x.place, x.label)))
+            ]
+            assert set(name.split()) <= {thing.colour, thing.shape, "thing"}
