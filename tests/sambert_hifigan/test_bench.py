@@ -1,0 +1,137 @@
+"""The speed rows: every runtime says the same, ratios are to PyTorch, the seeded voice has the released size."""
+
+import numpy as np
+import openvino as ov
+import pytest
+import torch
+
+from notebooks.sambert_hifigan import bench, peers, seeded
+from notebooks.sambert_hifigan.acoustic import KanTtsSAMBERT, load_acoustic
+from notebooks.sambert_hifigan.convert import quantize, to_ir
+from notebooks.sambert_hifigan.pipeline import EXACT, PARTS, Synthesizer
+from notebooks.sambert_hifigan.vocoder import Generator, load_vocoder, stored_shapes
+from tests.sambert_hifigan import networks
+from tests.sambert_hifigan.voices import NAMES, SIZES
+from utils import report
+
+SENTENCE = "你好，再见。"
+SMALL = networks.ACOUSTIC | SIZES | {"speaker": 4, "max_len": 120}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A seeded voice of a toy's size: checkpoint folder, IR, and the IR of INT8."""
+    folder = tmp_path_factory.mktemp("seeded")
+    voice = seeded.seeded_voice(folder / "voice", SMALL, networks.VOCODER, 2400)
+    ir = to_ir(voice, folder / "ir", half=False)
+    mels = [spoken.mel for spoken in Synthesizer(ir).stream(SENTENCE, seeded.SPEAKER)]
+    return voice, ir, quantize(ir, mels, folder / "int8")
+
+
+def runtimes(voice, ir, folder, speaker):
+    """Every runtime but torch.compile, what the first was given, and the sentence."""
+    acoustic, vocoder = load_acoustic(voice / "am"), load_vocoder(voice / "voc")
+    ours = peers.Converted(ir, **EXACT)
+    reading = peers.read(ours.synthesizer, speaker, SENTENCE)
+    made = {"eager": peers.Stepwise(peers.eager(peers.modules(acoustic, vocoder)), acoustic), "openvino": ours}
+    given = peers.say(made["eager"], reading, ours.synthesizer.config)
+    steps = peers.onnx(peers.modules(acoustic, vocoder), made["eager"].examples(given), folder)
+    return made | {"onnx": peers.Stepwise(steps, acoustic)}, given, reading, ours.synthesizer.config
+
+
+def test_the_seeded_voice_has_the_released_size():
+    with torch.device("meta"):
+        acoustic = KanTtsSAMBERT({"Model": {"KanTtsSAMBERT": {"params": seeded.ACOUSTIC}}})
+        vocoder = Generator({"Model": {"Generator": {"params": seeded.VOCODER}}})
+    assert sum(x.numel() for x in acoustic.state_dict().values()) == 12_706_787
+    assert sum(shape.numel() for shape in stored_shapes(vocoder).values()) == 4_872_738 and vocoder.hop == 200
+
+
+def test_every_symbol_of_the_seeded_voice_lasts_as_long(small):
+    (spoken,) = Synthesizer(small[1]).stream(SENTENCE, seeded.SPEAKER)
+    assert [frames for _, frames in spoken.durations] == [18, 18, 9, 18, 18, 9]
+    assert spoken.samples.std() > 1e-3 and np.isfinite(spoken.samples).all()
+
+
+@pytest.mark.parametrize("kind", networks.KINDS)
+def test_all_runtimes_say_the_same(kind, checkpoints, irs, synthesizers, tmp_path):
+    made, given, reading, config = runtimes(checkpoints[kind], irs[kind], tmp_path, NAMES[1])
+    (spoken,) = synthesizers[kind].stream(SENTENCE, NAMES[1])
+    assert given["sound"][0].shape[2] == len(spoken.samples) and set(given) - {"durations", "sound"} < set(PARTS)
+    for name in ("openvino", "onnx"):
+        said = peers.say(made[name], reading, config)
+        for part, inputs in given.items():
+            for ours, theirs in zip(said[part], inputs, strict=True):
+                scale = max(1.0, np.abs(theirs).max())
+                assert np.shape(ours) == np.shape(theirs) and np.abs(ours - theirs).max() < 2e-3 * scale, (name, part)
+    steps = [runtime.step(*given["decoder"]) for runtime in made.values()]
+    assert all(step.shape == steps[0].shape for step in steps)
+
+
+@pytest.mark.parametrize("band", [1, 3, 20])
+def test_the_decoder_as_one_graph_makes_the_same_frames(band):
+    decoder = networks.acoustic().decoder
+    memory = torch.randn(1, 11, decoder.dec_in_proj.in_features - decoder.width, generator=torch.manual_seed(0))
+    with torch.inference_mode():
+        expected, ahead = decoder.infer(memory, band).numpy(), decoder.keys_and_values(memory).numpy()
+    found = bench.in_one_graph(decoder, memory.numpy(), ahead, band)()
+    assert found.shape == expected.shape == (1, 33, 10) and np.abs(found - expected).max() < 1e-5
+    loops = [x for x in bench.looped(decoder).get_ops() if x.get_type_name() == "Loop"]
+    assert len(loops) == 1 and isinstance(bench.looped(decoder), ov.Model)
+
+
+def test_rows_name_every_runtime_and_pass_the_schema(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(bench, "TEXT", SENTENCE)
+    monkeypatch.setattr(bench.bench, "read_bandwidth_gbs", lambda: 20.0)
+    monkeypatch.setattr(bench.bench, "matmul_gflops", lambda dtype: 100.0)
+    voice, ir, int8 = small
+    rows, notes = bench.measured(voice, {"FP32": ir, "INT8": int8}, seeded.SPEAKER, rounds=1, label="small")
+    found = {(row["runtime"], row["precision"]) for row in rows}
+    exact = {(runtime, "FP32") for runtime in (bench.EAGER, bench.ONNX, bench.OURS, bench.LOOP)}
+    assert found == exact | {(bench.EAGER, "BF16"), (bench.OURS, "BF16"), (bench.OURS, "INT8")}
+    seconds = 90 * 24 / 2400
+    for row in rows:
+        amount = row["throughput"] * row["median_ms"] / 1e3
+        assert amount == pytest.approx(seconds / 30 if bench.STEP in row["workload"] else seconds)
+        assert row["ratio_to_torch"] == 1 or row["runtime"] != bench.EAGER
+    assert {row["workload"].partition(", 0")[0] for row in rows if row["precision"] == "INT8"} == set(bench.ARITHMETIC)
+    assert notes["read bandwidth, GB/s"] == 20 and "share of it that the vocoder reaches at BF16" in notes
+    path = report.save(
+        "sambert_hifigan", model="tiny", device="CPU", parity=[], quality=[], speed=rows, folder=tmp_path
+    )
+    assert len(report.load(path)["speed"]) == len(rows)
+
+
+def test_a_vocoder_with_a_source_is_not_timed_in_bf16(checkpoints, irs, monkeypatch):
+    monkeypatch.setattr(bench, "TEXT", SENTENCE)
+    monkeypatch.setattr(bench.bench, "read_bandwidth_gbs", lambda: 20.0)
+    monkeypatch.setattr(bench.bench, "matmul_gflops", lambda dtype: 100.0)
+    rows, _ = bench.measured(checkpoints["se"], {"FP32": irs["se"]}, NAMES[0], rounds=1)
+    assert {row["precision"] for row in rows} == {"FP32"} and len(rows) == 3 * 10 + 1
+
+
+def test_limits_are_shares_of_what_was_measured_in_the_same_run(monkeypatch):
+    decoder, vocoder, counted = networks.acoustic().decoder, networks.vocoder(), 0
+
+    def count(layer, inputs, output):
+        nonlocal counted
+        places = inputs[0] if isinstance(layer, torch.nn.ConvTranspose1d) else output
+        counted += 2 * layer.weight.numel() * places.shape[2]
+
+    hooks = [x.register_forward_hook(count) for x in vocoder.modules() if hasattr(x, "kernel_size")]
+    mel = np.zeros((1, 10, 40), np.float32)
+    vocoder(torch.from_numpy(mel))
+    for hook in hooks:
+        hook.remove()
+    monkeypatch.setattr(bench.bench, "read_bandwidth_gbs", lambda: 0.5)
+    monkeypatch.setattr(bench.bench, "matmul_gflops", lambda dtype: 0.01)
+    second = bench.bench.Timing.of([1000.0])
+    timings = {
+        (bench.OURS, "FP32", bench.VOCODER): second,
+        (bench.OURS, "FP32", bench.STEP): bench.bench.Timing.of([0.1]),
+    }
+    notes = bench.limits(timings, decoder, vocoder, {"vocoder": (mel,)})
+    assert notes["share of it that the vocoder reaches at FP32"] == round(counted / 1e9 / 0.01, 2) > 0.1
+    read = sum(x.numel() for x in decoder.parameters()) - 3 * (decoder.pnca[0]["pnca_attn"].w_h_kv.weight.numel() + 32)
+    share = notes["share of the bandwidth that a step of the decoder reaches"]
+    assert share == round(4 * read / 1e9 / 1e-4 / 0.5, 2) > 0.1

@@ -1,0 +1,164 @@
+"""The demo: its functions, over gradio_client, and in a real browser, with a small random voice."""
+
+import re
+import wave
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gradio_client import Client, handle_file
+
+from notebooks.sambert_hifigan import demo
+from notebooks.sambert_hifigan.pipeline import Spoken
+from notebooks.wav2lip.speech import synthesise
+from tests.sambert_hifigan.voices import NAMES, RATE, embedding
+from utils.demo import start
+
+TOLD = re.compile(r"^(\d+) sentences?, \d+\.\d s of speech; the first sound after \d+\.\d\d s, made \d+\.\d times")
+TEXT = "今天天气很好。你好！"
+
+
+@pytest.fixture(scope="module")
+def voice(synthesizers):
+    return synthesizers["se"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small(voice):
+    """A random voice in the place of the tiny one; whoever is recorded sounds like the second of its speakers."""
+
+    def hear(recording: np.ndarray, sample_rate: int) -> np.ndarray:
+        assert sample_rate == 16_000 and recording.ndim == 1
+        if len(recording) < 3 * sample_rate:
+            raise ValueError("The recording has 1.0 seconds of speech. Say 3 or more.")
+        return embedding(1)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo, "_synthesizer", lambda model, device: voice)
+        patch.setattr(demo, "_voiceprint", lambda: hear)
+        patch.setattr(demo, "VOICEPRINT", 6)
+        yield
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("recordings")
+    samples = synthesise("今天天气很好，孩子们在草地上跑来跑去。", "cmn").samples
+    paths = {}
+    for name, said in (("long", samples), ("short", samples[:16_000])):
+        paths[name] = folder / f"{name}.wav"
+        with wave.open(str(paths[name]), "wb") as file:
+            file.setparams((1, 2, 16_000, 0, "NONE", ""))
+            file.writeframes((said * 32767).astype("<i2").tobytes())
+    return paths
+
+
+@pytest.fixture(scope="module")
+def address():
+    blocks = demo.make_demo()
+    yield start(blocks)
+    blocks.close()
+
+
+def test_the_first_sentence_comes_first(voice):
+    one, two, end = demo.speak(voice, TEXT, NAMES[0])
+    expected = [spoken.samples for spoken in voice.stream(TEXT, NAMES[0])]
+    rate, first = one[0]
+    assert rate == RATE and first.dtype == np.int16 and np.abs(first / 32767 - expected[0].clip(-1, 1)).max() < 1e-4
+    assert one[1] is two[1] is None and not isinstance(two[0], tuple) and not isinstance(end[0], tuple)
+    assert len(end[1][1]) == sum(map(len, expected)) and TOLD.match(end[4])[1] == "2"
+    assert one[2] in end[2].replace(end[2][end[2].index("<br>") + 4 : end[2].rindex("</div>")], "")
+
+
+def test_all_at_once_comes_once(voice):
+    ((first, whole, html, picture, told),) = demo.speak(voice, TEXT, NAMES[0], piecewise=False)
+    assert len(whole[1]) > len(first[1]) > 0 and TOLD.match(told) and html.count("<br>") == 2 and picture.axes
+
+
+def test_the_speed_is_that_of_the_speech(voice):
+    slow, fast = (list(demo.speak(voice, "你好", NAMES[0], speed))[-1][1][1] for speed in (0.5, 2.0))
+    assert len(slow) > 2.5 * len(fast)
+
+
+def test_times_stand_under_characters_and_markup_is_text():
+    durations = [("好", 10), ("<b>", 20), ("#1", 4), ("#3", 6), ("#4", 0)]
+    spoken = Spoken("", np.zeros(4000, np.float32), 1000, np.zeros((2, 40)), durations)
+    html = demo.timeline([spoken])
+    found = re.findall(r"<ruby>(.*?)<rt>(\d+)</rt></ruby>", html)
+    assert found == [("好", "1000"), ("&lt;b&gt;", "2000"), ("·", "400"), (",", "600"), (".", "0")]
+
+
+def test_the_sound_is_told_in_words():
+    spoken = Spoken("", np.zeros(4000, np.float32), 1000, np.zeros((2, 40)), [])
+    assert demo.about([spoken, spoken], 0.5, 2.0) == (
+        "2 sentences, 8.0 s of speech; the first sound after 0.50 s, made 4.0 times as fast as it is said."
+    )
+    assert demo.about([spoken], 0.5, 2.0).startswith("1 sentence, 4.0 s")
+
+
+def test_a_voice_is_imitated_only_with_consent(recordings):
+    assert (demo.personal(str(recordings["long"]), True) == embedding(1)).all()
+    with pytest.raises(ValueError, match="only with consent"):
+        demo.personal(str(recordings["long"]), False)
+    with pytest.raises(ValueError, match="has 1.0 seconds of speech"):
+        demo.personal(str(recordings["short"]), True)
+
+
+def test_only_so_much_of_a_recording_is_read(recordings, monkeypatch):
+    heard = []
+    monkeypatch.setattr(demo, "LONGEST_RECORDING", 2)
+    monkeypatch.setattr(demo, "_voiceprint", lambda: lambda recording, rate: heard.append(len(recording) / rate))
+    demo.personal(str(recordings["long"]), True)
+    assert heard == [pytest.approx(2, abs=0.3)]
+
+
+def test_what_is_missing_or_too_long_is_a_sentence(voice):
+    for text, sentence in (("", "There is nothing to say"), ("好" * 501, "has 501 characters; up to 500 are said")):
+        with pytest.raises(ValueError, match=sentence):
+            list(demo.speak(voice, text, NAMES[0]))
+
+
+def test_own_voices_are_offered_only_where_they_can_be_had(voice, synthesizers):
+    assert demo._personal(voice) and not demo._personal(synthesizers["plain"])
+
+
+def test_a_client_gets_sounds_and_sentences(address, recordings):
+    client = Client(address, verbose=False)
+    long, short = (handle_file(recordings[name]) for name in ("long", "short"))
+
+    def ask(text=TEXT, voice=NAMES[0], recording=None, consent=False):
+        return client.predict(text, voice, 1.0, demo.WHOLE, recording, consent, api_name="/speak")
+
+    _, whole, html, _, told = ask()
+    with wave.open(whole) as file:
+        named = file.readframes(file.getnframes())
+        assert file.getframerate() == RATE
+    assert TOLD.match(told)[1] == "2" and "<ruby>今" in html
+    _, whole, *_ = ask(recording=long, consent=True)
+    _, second, *_ = ask(voice=NAMES[1])
+    assert Path(whole).read_bytes() == Path(second).read_bytes() and Path(second).read_bytes()[44:] != named
+    for sentence, given in (
+        ("There is nothing to say", {"text": " "}),
+        ("characters that cannot be said", {"text": "ひらがな"}),
+        ("only with consent", {"recording": long}),
+        ("has 1.0 seconds of speech", {"recording": short, "consent": True}),
+    ):
+        with pytest.raises(Exception, match=sentence):
+            ask(**given)
+
+
+def test_a_visitor_hears_a_text_and_an_example(address, visit):
+    from playwright.sync_api import expect
+
+    with visit(address, height=1600) as page:
+        text, told = page.get_by_label("Text").first, page.get_by_label("About the sound")
+        text.fill(" ")
+        page.get_by_role("button", name="Say it").click()
+        expect(page.get_by_text("There is nothing to say").first).to_be_visible(timeout=30_000)
+        text.fill(TEXT)
+        page.get_by_role("button", name="Say it").click()
+        expect(told).to_have_value(TOLD, timeout=60_000)
+        expect(page.locator("ruby").first).to_be_visible()
+        expect(page.get_by_role("link", name="Download").last).to_be_visible(timeout=30_000)
+        page.get_by_role("gridcell", name=demo.TEXTS[1]).click()
+        expect(text).to_have_value(demo.TEXTS[1], timeout=30_000)

@@ -1,0 +1,185 @@
+"""The verdict on speech: who speaks well passes, what must lose loses; the reference is the pipeline in PyTorch."""
+
+import numpy as np
+import pytest
+
+from notebooks.sambert_hifigan import quality
+from notebooks.sambert_hifigan.pipeline import Synthesizer
+from notebooks.sambert_hifigan.sentences import HELD_OUT
+from notebooks.sambert_hifigan.voiceprint import SAMPLE_RATE
+from tests.sambert_hifigan.networks import EXACT, KINDS
+from tests.sambert_hifigan.voices import NAMES
+from utils import compare, report
+
+VOICES = {name: np.eye(8, 256, dtype=np.float32)[i] for i, name in enumerate(("Anna", "Bao", "Chen"))}
+TRIALS = quality.trials(list(VOICES), 6)
+
+
+class Toy:
+    """Says trial i with a hum of 100 Hz times i + 1, by which it is known; the first `wrong` ones hum otherwise."""
+
+    def __init__(self, wrong: int = 0) -> None:
+        self.wrong = wrong
+
+    def mels(self, trial: quality.Trial):
+        number = TRIALS.index(trial)
+        yield np.full((4, 9), number + 1 if number >= self.wrong else 8)
+
+    def say(self, trial: quality.Trial) -> np.ndarray:
+        return np.concatenate([self.vocode(mel) for mel in self.mels(trial)])
+
+    def vocode(self, mel: np.ndarray) -> np.ndarray:
+        pitch, times = 100 * mel[0, 0], np.arange(int(1.3 * SAMPLE_RATE)) / SAMPLE_RATE
+        return (sum(np.sin(2 * np.pi * f * times) / f for f in range(pitch, 8000, pitch)) * 40).astype(np.float32)
+
+
+def number_of(sound: np.ndarray) -> int:
+    """The hum's number."""
+    return round(np.abs(np.fft.rfft(sound[:SAMPLE_RATE])).argmax() / 100)
+
+
+def recognise(piece: np.ndarray) -> str:
+    length = int(1.3 * SAMPLE_RATE) + int(quality.GAP * SAMPLE_RATE)
+    numbers = [number_of(piece[start : start + SAMPLE_RATE]) for start in range(0, len(piece), length)]
+    return "。".join(TRIALS[n - 1].text if n <= len(TRIALS) else "嗯" for n in numbers)
+
+
+class Voiceprint:
+    def embed(self, sound: np.ndarray) -> np.ndarray:
+        number = number_of(sound)
+        return VOICES[TRIALS[number - 1].speaker] if number <= len(TRIALS) else np.eye(8, 256)[7]
+
+
+def opinion(sound: np.ndarray) -> float:
+    """A hum that never changes is good."""
+    change = sound[160:] - sound[:-160]  # in a hundredth of a second
+    return 4 - 3 * float(np.linalg.norm(change) / np.linalg.norm(sound))
+
+
+@pytest.fixture(scope="module")
+def judge() -> quality.Judge:
+    return quality.Judge(TRIALS, recognise, Voiceprint(), opinion, VOICES)
+
+
+def test_held_out_sentences_are_said_by_all_voices_in_turn():
+    trials = quality.trials(["a", "b", "c"])
+    assert len(trials) == len(HELD_OUT) and trials[4] == (HELD_OUT[4], "b")
+    assert len(quality.trials(["a"], 5)) == 5
+
+
+@pytest.mark.parametrize(
+    ("written", "same"),
+    [
+        ("3点20分", "三点二十分"),
+        ("花了50块钱，是吗？", "花了五十块钱是吗"),
+        ("气温25°C", "气温二十五摄氏度"),
+        ("我在kfc。", "我在KFC"),
+        ("你好 , 再见!", "你好，再见！"),
+    ],
+)
+def test_what_is_only_written_differently_is_the_same(written, same):
+    assert quality.characters(written) == quality.characters(same) != []
+
+
+def test_what_sounds_alike_has_the_same_syllables():
+    assert quality.syllables("她在公园") == quality.syllables("他再公圆") == ["ta", "zai", "gong", "yuan"]
+    assert quality.syllables("請問") == quality.syllables("请问") and quality.characters("請") != ["请"]
+    assert quality.syllables("买") == quality.syllables("卖") != quality.syllables("带")
+    assert len(quality.syllables("去KFC吧")) == 5
+
+
+@pytest.mark.parametrize(
+    ("truth", "heard", "count"),
+    [("abc", "abc", 0), ("abc", "axc", 1), ("abc", "", 3), ("", "ab", 2), ("abcd", "bcdx", 2)],
+)
+def test_errors_are_those_of_levenshtein(truth, heard, count):
+    assert quality.errors(truth, heard) == quality.errors(heard, truth) == count
+
+
+def test_sounds_are_recognised_together_as_far_as_they_fit():
+    sounds = [np.full(seconds * SAMPLE_RATE, i, np.float32) for i, seconds in enumerate((10, 10, 10, 26, 1, 40), 1)]
+    pieces = list(quality.packed(sounds))
+    assert [numbers for numbers, _ in pieces] == [[0, 1], [2], [3], [4], [5]]
+    assert pieces[0][1][[0, 11 * SAMPLE_RATE]].tolist() == [1, 2]
+    assert len(pieces[0][1]) == 21 * SAMPLE_RATE and (pieces[0][1] == 0).sum() == SAMPLE_RATE
+
+
+def test_the_error_rate_counts_all_units():
+    heard = [([0, 2], "你好再见"), ([1], "")]
+    assert quality.error_rate(heard, ["你好", "谢谢", "再来"], quality.characters) == pytest.approx(3 / 6)
+
+
+def test_shuffled_texts_have_the_same_characters():
+    text = HELD_OUT[0]
+    mixed = quality.shuffled(text, np.random.default_rng(0))
+    assert sorted(mixed) == sorted(quality.characters(text)) and list(mixed) != quality.characters(text)
+
+
+def test_voices_are_ranked_among_all_that_are_known():
+    a, b = (np.eye(2, 256)[i] for i in (0, 1))
+    near_a = (0.8 * a + 0.6 * b).astype(np.float32)
+    share, cosine = quality.ranking(np.stack([near_a, near_a]), ["a", "b"], {"a": 5 * a, "b": b})
+    assert share == 0.5 and cosine == pytest.approx(0.7)
+
+
+def test_twice_as_loud_is_six_decibels_away():
+    noise = np.random.default_rng(0).standard_normal(16_000).astype(np.float32) / 20
+    assert quality.mel_distance(noise, noise) == 0
+    assert quality.mel_distance(2 * noise, noise[:-100]) == pytest.approx(6.02, abs=0.01)
+    assert quality.mel_distance(1e-6 * noise, 1e-7 * noise) == 0  # neither is heard
+
+
+def test_griffin_lim_keeps_the_spectrogram_and_not_the_sound():
+    rng, times = np.random.default_rng(0), np.arange(16_000) / SAMPLE_RATE
+    voiced = sum(np.sin(2 * np.pi * 120 * k * times + rng.uniform(0, 6)) / k for k in range(1, 30))
+    sound = (voiced * np.hanning(16_000) / 8).astype(np.float32)
+    again = quality.griffin_lim(sound)
+    assert again.shape == sound.shape and quality.mel_distance(again, sound) < 4
+    assert abs(np.corrcoef(again, sound)[0, 1]) < 0.5
+
+
+def test_the_table_passes_who_speaks_well_and_its_controls_lose(judge, tmp_path):
+    rows = quality.table(judge, {"FP32": Toy(), "INT8": Toy()}, Toy())
+    compare.check(rows)
+    for metric, control in quality.CONTROLS.items():
+        mine = [row for row in rows if row["metric"] == metric]
+        assert [row["precision"] for row in mine if "control" not in row][:2] == ["FP32", "INT8"]
+        assert [row["control"] for row in mine if "control" in row] == [control]
+    assert {row["value"] for row in rows if row["metric"] == quality.CHARACTERS and "control" not in row} == {0}
+    report.save("sambert_hifigan", model="tiny", device="CPU", parity=[], quality=rows, speed=[], folder=tmp_path)
+
+
+def test_the_table_fails_a_precision_that_is_wrong(judge):
+    rows = quality.table(judge, {"FP32": Toy(), "INT8": Toy(wrong=3)}, Toy())
+    failing = {(row["metric"], row["precision"]) for row in rows if compare.passes(row) is False}
+    assert failing == {
+        (metric, "INT8") for metric in quality.BETTER if metric not in (quality.OPINION, quality.DISTANCE)
+    }
+
+
+def test_a_reference_that_is_not_understood_fails_unless_its_teacher_is_not(judge, tmp_path):
+    rows = quality.table(judge, {"FP32": Toy(wrong=1)}, Toy(wrong=1))
+    failing = [row["metric"] for row in rows if compare.passes(row) is False]
+    assert quality.CHARACTERS in failing and rows[-1]["value"] == rows[-1]["reference"] > quality.UNDERSTOOD
+    with pytest.raises(report.InvalidResults, match="out of reach of the reference"):
+        report.save("sambert_hifigan", model="tiny", device="CPU", parity=[], quality=rows, speed=[], folder=tmp_path)
+    rows = quality.table(judge, {"FP32": Toy(wrong=1)}, Toy(wrong=1), teacher=0.2)
+    assert rows[-1]["threshold"] == 0.25 and [row["value"] for row in rows if row["precision"] == "the teacher"] == [
+        0.2
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_reference_says_what_the_pipeline_says(kind, checkpoints, irs):
+    synthesizer = Synthesizer(irs[kind], **EXACT)
+    reference, voice = quality.Reference(checkpoints[kind], synthesizer), quality.Converted(synthesizer)
+    for name in NAMES:
+        trial = quality.Trial("今天天气很好。", name)
+        (mel,) = reference.mels(trial)
+        expected = reference.vocode(mel)
+        (spoken,) = synthesizer.stream(*trial)
+        assert np.abs(spoken.mel - mel).max() < 1e-3 * np.abs(mel).max()
+        said, again = voice.say(trial), voice.vocode(mel)
+        assert len(said) == len(expected) == round(spoken.seconds * SAMPLE_RATE)
+        assert np.abs(again - expected).max() < 2e-3 and np.abs(said - expected).max() < 3e-3
+        assert expected.std() > 0.005
