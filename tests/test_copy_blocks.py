@@ -17,6 +17,8 @@ from notebooks.deepseek_serving import repository
 from notebooks.deepseek_serving.server import serve
 from notebooks.dien import convert as dien
 from notebooks.graph_customization import convert as graph_customization
+from notebooks.minicpm_v import convert as minicpm_v
+from notebooks.minicpm_v.questions import held_out
 from notebooks.wav2lip import convert as wav2lip
 
 ROOT = Path(__file__).parents[1]
@@ -47,15 +49,27 @@ def two_models_a_face_and_a_voice(scratch: Path) -> Iterator[dict[str, str]]:
     yield {name: str(path) for name, path in (models | files).items()}
 
 
+@contextmanager
+def a_folder_and_a_picture(scratch: Path) -> Iterator[dict[str, str]]:
+    scratch.mkdir()
+    ((picture, _),) = held_out("count", 1)
+    picture.save(scratch / "picture.png")
+    yield {"MODEL_FOLDER": str(minicpm_v.prepare("tiny", "INT8")), "PICTURE": str(scratch / "picture.png")}
+
+
 # what a block needs beside the copied files, as environment variables, and a pattern of what it must print
 BLOCKS = {
     "graph_customization": (a_folder, r"InsertSlice: changed[^$]*Paris"),
     "dien": (a_file, r"^0\.\d+ 0\.\d+$"),
     "deepseek_serving": (a_server, r"Paris"),
+    "minicpm_v": (a_folder_and_a_picture, r"^\d$"),
     "wav2lip": (two_models_a_face_and_a_voice, r"^result.mp4 [1-9]\d* frames at 25$"),
 }
 # where files are copied together, the folder and their names
-COPIED = {"wav2lip": ("lipsync", "pipeline.py", "detection.py", "media.py")}
+COPIED = {
+    "minicpm_v": ("visionchat", "pipeline.py", "slicing.py"),
+    "wav2lip": ("lipsync", "pipeline.py", "detection.py", "media.py"),
+}
 
 
 @pytest.mark.parametrize("case", sorted(path.parent.name for path in ROOT.glob("notebooks/*/*.ipynb")))

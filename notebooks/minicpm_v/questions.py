@@ -34,6 +34,14 @@ WORDINGS: dict[str, tuple[str, ...]] = {
         "{A} is of which colour?",
         "In what colour is {a} painted?",
         "Say which colour {a} has.",
+        "What colour is {a} in the picture?",
+        "Tell me which colour {a} has.",
+        "Which colour is {a}?",
+        "Say what the colour of {a} is.",
+        "In the picture, what colour is {a}?",
+        "What colour do you see on {a}?",
+        "Of what colour is {a} in the picture?",
+        "Name the colour that {a} has.",
     ),
     "shape": (
         "What is the shape of the {colour} thing?",
@@ -44,6 +52,14 @@ WORDINGS: dict[str, tuple[str, ...]] = {
         "The {colour} thing has which shape?",
         "Say the shape of the {colour} thing.",
         "What is {colour} here?",
+        "What is {colour} in the picture?",
+        "Tell me what is {colour}.",
+        "Say what shape the {colour} thing has.",
+        "Name the shape of what is {colour}.",
+        "Which thing is {colour}?",
+        "What shape do you see in {colour}?",
+        "In the picture, what shape is {colour}?",
+        "Of which shape is the {colour} thing?",
     ),
     "count": (
         "How many {things} are there?",
@@ -54,6 +70,14 @@ WORDINGS: dict[str, tuple[str, ...]] = {
         "Say how many {things} the picture has.",
         "Name the number of {things}.",
         "How many {things} are in the picture?",
+        "What is the number of {things} in the picture?",
+        "Tell me the number of {things}.",
+        "Say how many {things} you see.",
+        "Which number of {things} does the picture have?",
+        "Name how many {things} there are.",
+        "In the picture, how many {things} are there?",
+        "How many {things} can you count?",
+        "Count all {things} in the picture.",
     ),
     "place": (
         "Where is {a}?",
@@ -64,6 +88,14 @@ WORDINGS: dict[str, tuple[str, ...]] = {
         "What is the place of {a}?",
         "{A} is in which part of the picture?",
         "Say where {a} is in the picture.",
+        "Where is {a} in the picture?",
+        "In what place is {a}?",
+        "Tell me in which part of the picture {a} is.",
+        "Say where you see {a}.",
+        "In which place do you see {a}?",
+        "In the picture, where is {a}?",
+        "What part of the picture has {a}?",
+        "Name the part of the picture in which {a} is.",
     ),
     "relation": (
         "Is {a} {beside} {b}?",
@@ -72,6 +104,14 @@ WORDINGS: dict[str, tuple[str, ...]] = {
         "Say yes or no: {a} is {beside} {b}.",
         "Is it true that {a} is {beside} {b}?",
         "In the picture, is {a} {beside} {b}?",
+        "Do you see {a} {beside} {b} in the picture?",
+        "Say if {a} is {beside} {b}.",
+        "Tell me if {a} is {beside} {b}.",
+        "Yes or no: is {a} {beside} {b}?",
+        "In the picture, do you see {a} {beside} {b}?",
+        "Is it so that {a} is {beside} {b}?",
+        "Say if you see {a} {beside} {b}.",
+        "Answer yes or no: {a} is {beside} {b}.",
     ),
     "sign": (
         "What does the sign say?",
@@ -82,6 +122,14 @@ WORDINGS: dict[str, tuple[str, ...]] = {
         "Name the word that the sign has.",
         "What word do you see on the sign?",
         "Say what the sign says.",
+        "What does it say on the sign?",
+        "Say what is written on the sign.",
+        "Tell me which word the sign has.",
+        "Which word does the sign say?",
+        "Read the word on the sign.",
+        "In the picture, what does the sign say?",
+        "Name what is written on the sign.",
+        "What is the word on the sign?",
     ),
     "label": (
         "What is written under {a}?",
@@ -92,6 +140,14 @@ WORDINGS: dict[str, tuple[str, ...]] = {
         "Name the word that you see under {a}.",
         "What word is printed under {a}?",
         "Say what is written under {a}.",
+        "What word is under {a}?",
+        "Say which word is printed under {a}.",
+        "Tell me which word is under {a}.",
+        "What do you read under {a}?",
+        "Name what is printed under {a}.",
+        "In the picture, what is written under {a}?",
+        "What does the word under {a} say?",
+        "Read the word that is printed under {a}.",
     ),
 }
 HELD_OUT_WORDINGS: dict[str, tuple[str, ...]] = {
@@ -223,17 +279,17 @@ def describe(scene: Scene, rng: np.random.Generator) -> Question:
 
 
 def portraits(scene: Scene, rng: np.random.Generator) -> list[Question]:
-    """A question for each thing that has a name, whose answer repeats the name and tells all about the thing.
+    """A question for the sign and for each thing that has a name; the answer repeats the name and tells all about it.
 
     Training alone asks them: who says a name before what it belongs to learns to look for what is named.
     """
-    asked = []
+    asked = [Question("portrait", f"{rng.choice(PORTRAY)} the sign.", f"sign: {scene.sign}")] if scene.sign else []
     for i in rng.permutation(len(scene.things)):
         thing = scene.things[i]
         if name := _name(scene, thing, rng, "place"):
             told = " ".join(filter(None, (thing.colour, thing.shape, thing.place, thing.label)))
             asked.append(Question("portrait", f"{rng.choice(PORTRAY)} {name}.", f"{name.removeprefix('the ')}: {told}"))
-    return asked
+    return [asked[i] for i in rng.permutation(len(asked))]
 
 
 def held_out(kind: str, count: int, seed: int = 1) -> list[tuple[Image.Image, Question]]:
