@@ -210,8 +210,12 @@ class Watch:
         self._thread.join()
 
     def _look(self) -> None:
+        known: set[psutil.Process] = set()
         while not self._done.wait(0.02):
-            self.peak_mb = max(self.peak_mb, sum(map(_rss, psutil.Process().children(recursive=True))) / 1e6)
+            children = set(psutil.Process().children(recursive=True))
+            # one that is just being made shows its parent's memory as its own
+            self.peak_mb = max(self.peak_mb, sum(map(_rss, children & known)) / 1e6)
+            known = children
 
 
 def _rss(process: psutil.Process) -> int:
