@@ -33,9 +33,9 @@ from utils.training import half, optimise
 TINY = Path(__file__).parent / "tiny"
 WORK = Path(__file__).parents[2] / "models" / "minicpm_v-training"
 SEEDS = {"seeing": 1, "reading": 4, "naming": 6, "small": 2, "large": 3}
-STEPS = {"seeing": 6000, "reading": 2500, "naming": 600, "small": 4000, "large": 2000}
+STEPS = {"seeing": 6000, "reading": 2500, "naming": 300, "small": 4000, "large": 2000}
 RATES = {"seeing": 2e-3, "reading": 1e-3, "naming": 1e-3, "small": 1.5e-3, "large": 1.2e-3}
-DESCRIBED, PORTRAYED = 0.2, 0.3  # shares of conversations that only describe a picture, or one thing after another
+DESCRIBED, PORTRAYED = 0.1, 0.5  # shares of conversations that only describe a picture, or one thing after another
 TURNS = 8  # questions of the others, at most
 CLASSES = (len(SHAPES) + 1, len(COLOURS) + 1, len(LETTERS) + 1)  # of a point: 0 is none of them
 PATCH = 14
