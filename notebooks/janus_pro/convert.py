@@ -8,8 +8,6 @@ weights are mapped from their files and never copied as a whole.
 from __future__ import annotations
 
 import json
-import logging
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,9 +18,9 @@ from transformers import JanusForConditionalGeneration
 from transformers.models.janus.processing_janus import DEFAULT_SYSTEM_PROMPT
 
 from notebooks.janus_pro.network import configuration, load
-from utils import llm, tracing, weights
+from utils import parts, tracing
+from utils.parts import xml
 
-PRECISIONS = ("FP16", "INT8", "INT4")  # of the weights; FP16: the 16 bits of the checkpoint
 MODELS = {  # MODEL: checkpoint (checkpoints.toml), group size of its INT4, memory its conversion takes
     "tiny": {"checkpoint": "janus_pro_tiny", "group_size": 64, "ram_gb": 2},
     "released": {"checkpoint": "janus_pro_1b", "group_size": 128, "ram_gb": 7},
@@ -103,11 +101,6 @@ PARTS = {  # sub-model: the parts of the network that it needs, its function
 }
 
 
-def xml(part: str) -> str:
-    """The name of a sub-model's file."""
-    return f"openvino_{part}_model.xml"
-
-
 def to_ir(checkpoint: Path, folder: Path) -> None:
     """Write the IR folder of a checkpoint: every sub-model with its weights as stored, tokenizers, settings."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -126,25 +119,9 @@ def compress(ir: Path, precision: str, group_size: int, folder: Path) -> None:
     The decoder of pictures stays as it is: it is small, and convolutions compute no faster on weights of 8 bits. Raises
     ValueError for another precision.
     """
-    import nncf
-
-    if precision not in PRECISIONS[1:]:
-        raise ValueError(f"There is no precision {precision!r} to compress to. Choose one of: INT8, INT4.")
-    nncf.set_log_level(logging.ERROR)
-    folder.mkdir(parents=True, exist_ok=True)
     compressed = [part for part in PARTS if part != "image_decoder"]
-    ours = {xml(part) for part in compressed} | {xml(part).replace(".xml", ".bin") for part in compressed}
-    for file in ir.iterdir():
-        if file.name not in ours | {"manifest.json"}:
-            shutil.copy2(file, folder)
-    for part in compressed:
-        options = {"mode": nncf.CompressWeightsMode.INT8_ASYM}
-        if precision == "INT4" and part == "language":  # all its layers: by default the last one is taken for a head
-            mode = nncf.CompressWeightsMode.INT4_ASYM
-            options = {"mode": mode, "group_size": group_size, "all_layers": True}
-        print(f"Compressing {part} ...", flush=True)
-        model = nncf.compress_weights(ov.Core().read_model(ir / xml(part)), **options)
-        ov.save_model(model, folder / xml(part), compress_to_fp16=False)
+    int4 = {"group_size": group_size, "all_layers": True}  # by default the last layer is taken for a head
+    parts.compress(ir, precision, folder, compressed, int4)
 
 
 def prepare(model: str = "tiny", precision: str = "FP16") -> Path:
@@ -152,23 +129,7 @@ def prepare(model: str = "tiny", precision: str = "FP16") -> Path:
 
     Raises ValueError for unknown names, preflight.NotEnough where memory or disk will not do.
     """
-    if model not in MODELS or precision not in PRECISIONS:
-        raise ValueError(
-            f"There is no {precision} of {model!r}. Models: {', '.join(MODELS)}; precisions: {', '.join(PRECISIONS)}."
-        )
-    settings = MODELS[model]
-    checkpoint = weights.resolve(settings["checkpoint"])
-    return ir_folder(f"janus-pro-{model}", checkpoint, precision, settings["group_size"], settings["ram_gb"])
-
-
-def ir_folder(name: str, checkpoint: Path, precision: str, group_size: int = 128, ram_gb: float = 0) -> Path:
-    """The IR folder of a checkpoint folder, made in a process of its own and cached under `name`."""
-    base = llm.made(f"{name}-fp16", checkpoint, {}, to_ir, checkpoint, ram_gb=ram_gb)
-    if precision == "FP16":
-        return base
-    arguments = {"precision": precision, "group_size": group_size}
-    name = f"{name}-{precision.lower()}"
-    return llm.made(name, base, arguments, compress, base, precision, group_size, ram_gb=ram_gb)
+    return parts.prepare("janus-pro", MODELS, model, precision, to_ir, compress)
 
 
 # --- the details ------------------------------------------------------------------------------------------------

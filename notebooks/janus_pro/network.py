@@ -7,7 +7,6 @@ Files of the authors (`pytorch_model.bin`) have other names for the same weights
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -25,6 +24,8 @@ from transformers import (
     LlamaConfig,
 )
 
+from utils.tensors import faults, read_json, shards
+
 PARTS = (
     "model.vision_model",
     "model.aligner",
@@ -35,6 +36,7 @@ PARTS = (
     "model.language_model",
     "lm_head",
 )
+NAME = "Janus-Pro"  # in messages
 FILES = ("model.safetensors", "pytorch_model.bin")  # or the index of several such files
 TOWERS = {  # by the names that the authors' config.json has for them
     "siglip_large_patch16_384": {
@@ -97,7 +99,7 @@ def configuration(folder: str | Path) -> JanusConfig:
     Raises ValueError for a config.json that is missing, damaged, or not one of Janus.
     """
     path = Path(folder) / "config.json"
-    given = _read_json(path)
+    given = read_json(path, NAME)
     try:
         if given["model_type"] == "janus":
             return JanusConfig(**given)
@@ -189,30 +191,13 @@ def encode_pictures(model: JanusForConditionalGeneration, pixels: Tensor) -> Ten
     return (latent @ F.normalize(vq.quantize.embedding.weight, dim=-1).T).argmax(-1)
 
 
-def _read_json(path: Path) -> dict:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read ({error}). Name the folder of a Janus-Pro checkpoint.") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} holds no object. Name the folder of a Janus-Pro checkpoint.")
-    return content
-
-
 def _stored(folder: Path) -> dict[str, Stored]:
     """All tensors of a checkpoint under transformers' names."""
     for name in FILES:
-        index, names = folder / f"{name}.index.json", {name}
-        if index.is_file():
-            names = set(_read_json(index).get("weight_map", {}).values())
-            if not names or any(Path(name).name != name for name in names):
-                raise ValueError(f"{index} names no files, or some outside its folder. Fetch it again.")
-        elif not (folder / name).is_file():
+        if not any((folder / file).is_file() for file in (name, f"{name}.index.json")):
             continue
-        if absent := sorted(name for name in names if not (folder / name).is_file()):
-            raise ValueError(f"{folder} lacks {_listed(absent)}. Name the folder of a whole Janus-Pro checkpoint.")
         stored = {}
-        for path in (folder / name for name in sorted(names)):
+        for path in shards(folder, name, NAME):
             stored |= _of_safetensors(path) if path.suffix == ".safetensors" else _of_torch(path)
         return stored
     raise ValueError(f"{folder} has neither {' nor '.join(FILES)}. Name the folder of a Janus-Pro checkpoint.")
@@ -250,17 +235,6 @@ def _of_torch(path: Path) -> dict[str, Stored]:
 def _found(model: JanusForConditionalGeneration, folder: Path) -> dict[str, Stored]:
     """Where the network's tensors are; ValueError unless all are there, and no others."""
     own, stored = {key: tuple(x.shape) for key, x in model.state_dict().items()}, _stored(folder)
-    faults = {
-        "missing": [key for key in own if key not in stored],
-        "not known to it": [key for key in stored if key not in own and not UNUSED.fullmatch(key)],
-        "of another shape": [key for key in own if key in stored and own[key] != stored[key].shape],
-    }
-    if any(faults.values()):
-        told = "; ".join(f"{fault}: {_listed(keys)}" for fault, keys in faults.items() if keys)
+    if told := faults(own, {key: x.shape for key, x in stored.items()}, unused=UNUSED):
         raise ValueError(f"{folder} is no Janus-Pro of the sizes in its config.json. Tensors {told}.")
     return stored
-
-
-def _listed(keys: list[str], most: int = 12) -> str:
-    more = f" and {len(keys) - most} more" if len(keys) > most else ""
-    return ", ".join(keys[:most]) + more

@@ -29,7 +29,7 @@ from notebooks.minicpm_v import convert, slicing
 from notebooks.minicpm_v.network import MiniCPMV, load
 from notebooks.minicpm_v.pipeline import VisionChat
 from notebooks.minicpm_v.seeded import RELEASED, seeded_checkpoint
-from utils import bench, preflight, report, weights
+from utils import bench, parts, preflight, report, weights
 
 SPEED_ONLY = "released size of 2.0, random weights, speed only"
 PROMPT, QUESTION, ANSWER = 512, 32, 32  # tokens: of a long prompt, of a question about a picture, generated
@@ -93,11 +93,11 @@ class Eager:
             return self._encode(work.slices).float().numpy()
         if work.step == "generate":
             return np.array([self._read(self._embed(self._token)) for _ in range(work.tokens)])
-        parts = [self._encode(work.slices).flatten(0, 1)[None]] if work.slices else []
-        parts.append(self._embed(torch.from_numpy(prompt(work.tokens, self.model.config))))
+        given = [self._encode(work.slices).flatten(0, 1)[None]] if work.slices else []
+        given.append(self._embed(torch.from_numpy(prompt(work.tokens, self.model.config))))
         config = self.model.llm.config
         self._cache = StaticCache(config, max_cache_len=ROOM) if self.static else DynamicCache(config=config)
-        return np.array([self._read(torch.cat(parts, 1))])
+        return np.array([self._read(torch.cat(given, 1))])
 
     def _encode(self, slices: int) -> torch.Tensor:
         model, dtype = self.model, self.model.resampler.proj.dtype
@@ -132,11 +132,11 @@ class OpenVINO:
             return embeddings.reshape(work.slices, -1, embeddings.shape[-1])
         if work.step == "generate":
             return np.array([self._read(chat._embeddings([self._token])) for _ in range(work.tokens)])
-        parts = [self._encode(work.slices)[None]] if work.slices else []
-        parts.append(chat._embeddings(prompt(work.tokens, chat.config)[0].tolist()))
+        given = [self._encode(work.slices)[None]] if work.slices else []
+        given.append(chat._embeddings(prompt(work.tokens, chat.config)[0].tolist()))
         chat._language.reset_state()
         chat._past = 0
-        return np.array([self._read(np.concatenate(parts, 1))])
+        return np.array([self._read(np.concatenate(given, 1))])
 
     def _encode(self, slices: int) -> np.ndarray:
         given = pieces(slices, self.chat.config)
@@ -210,17 +210,17 @@ class Watch:
         self._thread.join()
 
     def _look(self) -> None:
-        known: set[psutil.Process] = set()
+        own = psutil.Process()
+        program = own.cmdline()
         while not self._done.wait(0.02):
-            children = set(psutil.Process().children(recursive=True))
-            # one that is just being made shows its parent's memory as its own
-            self.peak_mb = max(self.peak_mb, sum(map(_rss, children & known)) / 1e6)
-            known = children
+            held = sum(_rss(child, program) for child in own.children(recursive=True))
+            self.peak_mb = max(self.peak_mb, held / 1e6)
 
 
-def _rss(process: psutil.Process) -> int:
+def _rss(process: psutil.Process, maker: list[str]) -> int:
+    """Bytes that a process holds; none while it is being made, when it shows its maker's memory as its own."""
     try:
-        return process.memory_info().rss
+        return process.memory_info().rss if process.cmdline() != maker else 0
     except psutil.Error:  # it has just ended
         return 0
 
@@ -268,7 +268,7 @@ def converted(
 ) -> tuple[dict[str, Path], list[dict]]:
     """IR folders of a checkpoint by precision, made now below `folder`, and a speed row of each conversion.
 
-    precisions: of convert.PRECISIONS, "FP16" first: the others are made from it. The memory is that of the process
+    precisions: of parts.PRECISIONS, "FP16" first: the others are made from it. The memory is that of the process
     which converts; files mapped into memory count as far as they were read.
     """
     folders = {precision: folder / precision for precision in precisions}
@@ -341,7 +341,7 @@ def layer_weights(config: Mapping) -> int:
     return config["num_hidden_layers"] * (2 * hidden * (hidden + kv) + 3 * hidden * config["intermediate_size"])
 
 
-def live(precisions: tuple[str, ...] = convert.PRECISIONS, rounds: int = 5) -> list[dict]:
+def live(precisions: tuple[str, ...] = parts.PRECISIONS, rounds: int = 5) -> list[dict]:
     """What the notebook measures: the tiny model, all in this process."""
     checkpoint = weights.resolve(convert.MODELS["tiny"]["checkpoint"])
     runs = eager(checkpoint, "FP32") | eager(checkpoint, "BF16")
@@ -359,7 +359,7 @@ def main() -> None:
     with bench.exclusive() as load, TemporaryDirectory(dir=place) as scratch:
         large = seeded_checkpoint(RELEASED, tiny, Path(scratch) / "checkpoint")
         for checkpoint, what, model, precisions, peers, rounds, label in (
-            (tiny, "tiny", "tiny", convert.PRECISIONS, ("FP32", "BF16"), 7, None),
+            (tiny, "tiny", "tiny", parts.PRECISIONS, ("FP32", "BF16"), 7, None),
             (large, "released size", "released", ("FP16", "INT4"), ("BF16",), 3, SPEED_ONLY),
         ):
             group_size = convert.MODELS[model]["group_size"]

@@ -7,7 +7,6 @@ and caches them, in a process of its own: the weights are mapped from their file
 from __future__ import annotations
 
 import json
-import logging
 import shutil
 from pathlib import Path
 
@@ -17,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from notebooks.minicpm_v.network import MiniCPMV, load
-from utils import llm, tracing, weights
+from utils import parts, tracing
+from utils.parts import xml
 
-PRECISIONS = ("FP16", "INT8", "INT4")  # of the weights; FP16: the 16 bits of the checkpoint
 MODELS = {  # MODEL: checkpoint (checkpoints.toml), group size of its INT4, memory its conversion takes
     "tiny": {"checkpoint": "minicpm_v_tiny", "group_size": 64, "ram_gb": 2},
     "released": {"checkpoint": "minicpm_v_2", "group_size": 128, "ram_gb": 10},
@@ -89,11 +88,6 @@ PARTS = {  # sub-model: the part of the network that it needs, its function
 }
 
 
-def xml(part: str) -> str:
-    """The name of a sub-model's file."""
-    return f"openvino_{part}_model.xml"
-
-
 def to_ir(checkpoint: Path, folder: Path) -> None:
     """Write the IR folder of a checkpoint: every sub-model with its weights as stored, tokenizers, configuration."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -113,23 +107,7 @@ def compress(ir: Path, precision: str, group_size: int, folder: Path) -> None:
 
     Raises ValueError for another precision.
     """
-    import nncf
-
-    if precision not in PRECISIONS[1:]:
-        raise ValueError(f"There is no precision {precision!r} to compress to. Choose one of: INT8, INT4.")
-    nncf.set_log_level(logging.ERROR)
-    folder.mkdir(parents=True, exist_ok=True)
-    ours = {xml(part) for part in PARTS} | {xml(part).replace(".xml", ".bin") for part in PARTS} | {"manifest.json"}
-    for file in ir.iterdir():
-        if file.name not in ours:
-            shutil.copy2(file, folder)
-    for part in PARTS:
-        options = {"mode": nncf.CompressWeightsMode.INT8_ASYM}
-        if precision == "INT4" and part == "language":
-            options = {"mode": nncf.CompressWeightsMode.INT4_ASYM, "group_size": group_size}
-        print(f"Compressing {part} ...", flush=True)
-        model = nncf.compress_weights(ov.Core().read_model(ir / xml(part)), **options)
-        ov.save_model(model, folder / xml(part), compress_to_fp16=False)
+    parts.compress(ir, precision, folder, PARTS, {"group_size": group_size})
 
 
 def prepare(model: str = "tiny", precision: str = "FP16") -> Path:
@@ -137,23 +115,7 @@ def prepare(model: str = "tiny", precision: str = "FP16") -> Path:
 
     Raises ValueError for unknown names, preflight.NotEnough where memory or disk will not do.
     """
-    if model not in MODELS or precision not in PRECISIONS:
-        raise ValueError(
-            f"There is no {precision} of {model!r}. Models: {', '.join(MODELS)}; precisions: {', '.join(PRECISIONS)}."
-        )
-    settings = MODELS[model]
-    checkpoint = weights.resolve(settings["checkpoint"])
-    return ir_folder(f"minicpm-v-{model}", checkpoint, precision, settings["group_size"], settings["ram_gb"])
-
-
-def ir_folder(name: str, checkpoint: Path, precision: str, group_size: int = 128, ram_gb: float = 0) -> Path:
-    """The IR folder of a checkpoint folder, made in a process of its own and cached under `name`."""
-    base = llm.made(f"{name}-fp16", checkpoint, {}, to_ir, checkpoint, ram_gb=ram_gb)
-    if precision == "FP16":
-        return base
-    arguments = {"precision": precision, "group_size": group_size}
-    name = f"{name}-{precision.lower()}"
-    return llm.made(name, base, arguments, compress, base, precision, group_size, ram_gb=ram_gb)
+    return parts.prepare("minicpm-v", MODELS, model, precision, to_ir, compress)
 
 
 # --- the details ------------------------------------------------------------------------------------------------

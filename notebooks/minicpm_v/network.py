@@ -28,8 +28,10 @@ from transformers.models.idefics2.configuration_idefics2 import Idefics2VisionCo
 from transformers.models.idefics2.modeling_idefics2 import Idefics2VisionTransformer
 
 from notebooks.minicpm_v.slicing import resized_positions, sincos_positions
+from utils.tensors import faults, listed, read_json, shards
 
 PARTS = ("vpm", "resampler", "llm")
+NAME = "MiniCPM-V"  # in messages
 WEIGHTS = "model.safetensors"
 TABLE = "resampler.pos_embed"  # places of the queries of 2.0; a formula
 EMBEDDINGS, HEAD = "llm.model.embed_tokens.weight", "llm.lm_head.weight"
@@ -223,7 +225,7 @@ def load(folder: str | Path, parts: Iterable[str] = PARTS, dtype: torch.dtype | 
     missing or damaged, or the files hold other tensors than the network has (listed).
     """
     folder = Path(folder)
-    config = _read_json(folder / "config.json")
+    config = read_json(folder / "config.json", NAME)
     try:
         with torch.device("meta"):
             model = MiniCPMV(config)
@@ -249,7 +251,7 @@ def save_tiny(folder: str | Path, model: MiniCPMV) -> Path:
     folder = Path(folder)
     tensors = {key: (x.float() / scale(key, model.config)).half() for key, x in model.state_dict().items()}
     if lost := [key for key, x in tensors.items() if not torch.isfinite(x).all()]:
-        raise ValueError(f"The network cannot be saved in FP16, there are values not finite: {_listed(lost)}.")
+        raise ValueError(f"The network cannot be saved in FP16, there are values not finite: {listed(lost)}.")
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".partial-", dir=folder) as written:
         save_file(tensors, Path(written) / WEIGHTS)
@@ -277,16 +279,6 @@ def _grid(rows: int, columns: int, width: int) -> Tensor:
     return torch.from_numpy(sincos_positions(rows, columns, width)).flatten(0, 1)
 
 
-def _read_json(path: Path) -> dict:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read ({error}). Name the folder of a MiniCPM-V checkpoint.") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} holds no object. Name the folder of a MiniCPM-V checkpoint.")
-    return content
-
-
 class Stored(NamedTuple):
     """Where a tensor is."""
 
@@ -297,15 +289,8 @@ class Stored(NamedTuple):
 
 def _stored(folder: Path) -> dict[str, Stored]:
     """All tensors of a checkpoint by their keys."""
-    index, names = folder / f"{WEIGHTS}.index.json", {WEIGHTS}
-    if index.is_file():
-        names = set(_read_json(index).get("weight_map", {}).values())
-        if not names or any(Path(name).name != name for name in names):
-            raise ValueError(f"{index} names no files, or some outside its folder. Fetch it again.")
-    if absent := sorted(name for name in names if not (folder / name).is_file()):
-        raise ValueError(f"{folder} lacks {_listed(absent)}. Name the folder of a whole MiniCPM-V checkpoint.")
     stored = {}
-    for path in (folder / name for name in sorted(names)):
+    for path in shards(folder, WEIGHTS, NAME):
         with safe_open(path, "pt") as file:
             stored |= {key: Stored(path, key, tuple(file.get_slice(key).get_shape())) for key in file.keys()}
     return stored
@@ -318,13 +303,8 @@ def _found(model: MiniCPMV, folder: Path) -> dict[str, Stored]:
     if model.config.get("tie_word_embeddings", model.version == 2.0) and EMBEDDINGS in stored:
         stored.setdefault(HEAD, stored[EMBEDDINGS])
     unused = re.compile(UNUSED.format(dropped=model.dropped))
-    faults = {
-        "missing": [key for key in own if key not in stored and key != TABLE],
-        "not known to it": [key for key in stored if key not in own and not unused.fullmatch(key)],
-        "of another shape": [key for key in own if key in stored and own[key] != stored[key].shape],
-    }
-    if any(faults.values()):
-        told = "; ".join(f"{fault}: {_listed(keys)}" for fault, keys in faults.items() if keys)
+    shapes = {key: x.shape for key, x in stored.items()}
+    if told := faults(own, shapes, optional=(TABLE,), unused=unused):
         raise ValueError(f"{folder} is no MiniCPM-V {model.version} of the sizes in its config.json. Tensors {told}.")
     return stored
 
@@ -338,8 +318,3 @@ def _tensor(key: str, model: MiniCPMV, stored: dict[str, Stored], dtype: torch.d
         x = file.get_tensor(stored[key].key)
     dtype, factor = dtype or x.dtype, scale(key, model.config)
     return x.to(dtype) if factor == 1 else (x.float() * factor).to(dtype)
-
-
-def _listed(keys: list[str], most: int = 12) -> str:
-    more = f" and {len(keys) - most} more" if len(keys) > most else ""
-    return ", ".join(keys[:most]) + more

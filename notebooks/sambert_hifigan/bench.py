@@ -57,7 +57,7 @@ def looped(decoder: MelDecoder) -> ov.Model:
     ahead = torch.zeros(len(decoder.pnca), 1, 3, width)
     inputs = {"previous": torch.zeros(1, 1, mels), "memory": torch.zeros(1, 1, channels), "ahead": ahead}
     inputs |= {"cache": ahead[:, :, :2], "band": torch.tensor(2)}
-    step = convert._trace(decoder, inputs, ["frames", "next_cache"], {"ahead": 2, "cache": 2})
+    step = convert.traced(decoder, inputs, ["frames", "next_cache"], {"ahead": 2, "cache": 2})
     inner = {x.output(0).any_name: x for x in step.get_parameters()}
     frames, cache = (x.input_value(0) for x in step.get_results())
     # what a step sees of `ahead` begins at its own number

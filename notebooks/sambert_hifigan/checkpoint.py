@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from utils.tensors import faults, listed
 from utils.weights import load_torch
 
 CONFIG, WEIGHTS = "config.yaml", "model.safetensors"
@@ -77,14 +78,9 @@ def check(
     expected: dict[str, torch.Size], tensors: dict[str, Tensor], source: Path, optional: Iterable[str] = ()
 ) -> None:
     """Raise ValueError unless the tensors have the expected names and shapes and are finite; all faults are listed."""
-    faults = {
-        "missing": [key for key in expected if key not in tensors and key not in optional],
-        "not known to it": [key for key in tensors if key not in expected],
-        "of another shape": [key for key in expected if key in tensors and expected[key] != tensors[key].shape],
-        "not finite": [key for key, x in tensors.items() if not torch.isfinite(x).all()],
-    }
-    if any(faults.values()):
-        told = "; ".join(f"{fault}: {_listed(keys)}" for fault, keys in faults.items() if keys)
+    broken = [key for key, x in tensors.items() if not torch.isfinite(x).all()]
+    shapes = {key: x.shape for key, x in tensors.items()}
+    if told := faults(expected, shapes, optional=set(optional), not_finite=broken):
         raise ValueError(f"{source} is no checkpoint of the network in its {CONFIG}. Tensors {told}.")
 
 
@@ -96,7 +92,7 @@ def save(folder: str | Path, config: dict, tensors: dict[str, Tensor]) -> Path:
     """
     folder, half = Path(folder), {key: x.detach().half().contiguous() for key, x in tensors.items()}
     if lost := [key for key, x in half.items() if not torch.isfinite(x).all()]:
-        raise ValueError(f"The network cannot be saved in FP16, there are values not finite: {_listed(lost)}.")
+        raise ValueError(f"The network cannot be saved in FP16, there are values not finite: {listed(lost)}.")
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".partial-", dir=folder) as written:
         save_file(half, Path(written) / WEIGHTS)
@@ -105,8 +101,3 @@ def save(folder: str | Path, config: dict, tensors: dict[str, Tensor]) -> Path:
         for file in Path(written).iterdir():
             os.replace(file, folder / file.name)
     return folder
-
-
-def _listed(keys: list[str], most: int = 12) -> str:
-    more = f" and {len(keys) - most} more" if len(keys) > most else ""
-    return ", ".join(keys[:most]) + more

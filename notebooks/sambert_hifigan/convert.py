@@ -28,7 +28,7 @@ from notebooks.sambert_hifigan.frontend import standard_tables
 from notebooks.sambert_hifigan.layers import Part
 from notebooks.sambert_hifigan.pipeline import CONFIG, SPEAKERS, read_embedding, source_inputs
 from notebooks.sambert_hifigan.vocoder import Generator, load_vocoder
-from utils import weights
+from utils import tracing, weights
 from utils.convert import cached
 
 PRECISIONS = ("FP32", "FP16", "INT8")  # of the weights; INT8: the vocoder's, and what it computes with, the others FP16
@@ -43,14 +43,14 @@ def convert_encoder(network: KanTtsSAMBERT) -> ov.Model:
     if hasattr(network, "spk_tokenizer"):
         example["speaker"] = _zeros(5).long()
         outputs.append("speaker_embedding")
-    return _trace(_Encoder(network), example, outputs)
+    return traced(Encoder(network), example, outputs)
 
 
 def convert_variance(network: KanTtsSAMBERT) -> ov.Model:
     """`VarianceAdaptor`: `text`, `speaker_embedding` and `emotion_embedding` to `adapted` and `condition` [1, T, C],
     `pitch` and `energy` [1, T]."""
     example = dict(zip(("text", "speaker_embedding", "emotion_embedding"), _embeddings(network), strict=True))
-    return _trace(network.variance_adaptor, example, ["adapted", "condition", "pitch", "energy"])
+    return traced(network.variance_adaptor, example, ["adapted", "condition", "pitch", "energy"])
 
 
 def convert_duration(network: KanTtsSAMBERT) -> ov.Model:
@@ -60,7 +60,7 @@ def convert_duration(network: KanTtsSAMBERT) -> ov.Model:
     h, c = predictor.start(1)
     width = sum(x.shape[-1] for x in _embeddings(network))
     example = {"previous": _zeros(1), "condition": _zeros(1, width), "h": h, "c": c}
-    return _stateful(_trace(predictor, example, ["log_duration", "next_h", "next_c"], {}), ["h", "c"])
+    return _stateful(traced(predictor, example, ["log_duration", "next_h", "next_c"], {}), ["h", "c"])
 
 
 def convert_memory(network: KanTtsSAMBERT) -> ov.Model:
@@ -69,7 +69,7 @@ def convert_memory(network: KanTtsSAMBERT) -> ov.Model:
     frames = torch.ones(1, 2 * network.r, dtype=torch.int64)
     names = "adapted", "speaker_embedding", "emotion_embedding", "token", "place"
     example = dict(zip(names, (*_embeddings(network), frames, frames), strict=True))
-    return _trace(Part(network, "remember"), example, ["memory", "ahead"])
+    return traced(Part(network, "remember"), example, ["memory", "ahead"])
 
 
 def convert_decoder(network: KanTtsSAMBERT) -> ov.Model:
@@ -85,12 +85,12 @@ def convert_decoder(network: KanTtsSAMBERT) -> ov.Model:
         "cache": ahead[:, :, :2],
         "band": torch.tensor(2),
     }
-    return _stateful(_trace(decoder, example, ["frames", "next_cache"], {"ahead": 2, "cache": 2}), ["cache"])
+    return _stateful(traced(decoder, example, ["frames", "next_cache"], {"ahead": 2, "cache": 2}), ["cache"])
 
 
 def convert_finish(network: KanTtsSAMBERT) -> ov.Model:
     """`KanTtsSAMBERT.finish`, with the postnet: `decoded` [1, F, M] to `mel` [1, M, F]."""
-    return _trace(Part(network, "finish"), {"decoded": _zeros(7, network.decoder.mels)}, ["mel"])
+    return traced(Part(network, "finish"), {"decoded": _zeros(7, network.decoder.mels)}, ["mel"])
 
 
 def convert_vocoder(network: Generator) -> ov.Model:
@@ -102,7 +102,7 @@ def convert_vocoder(network: Generator) -> ov.Model:
     if network.nsf:
         example |= {"phase": _zeros(network.sines, 1), "noise": _zeros(network.sines, frames * network.hop)}
         dynamic["noise"] = 2
-    return _trace(network, example, ["sound"], dynamic)
+    return traced(network, example, ["sound"], dynamic)
 
 
 ACOUSTIC: dict[str, Callable[[KanTtsSAMBERT], ov.Model]] = {
@@ -263,7 +263,7 @@ def voice_folder(checkpoint: str | Path, voice: str | None = None) -> Path:
 # --- the details ------------------------------------------------------------------------------------------------
 
 
-class _Encoder(nn.Module):
+class Encoder(nn.Module):
     """`KanTtsSAMBERT.encode`, the speaker last or not at all."""
 
     def __init__(self, network: KanTtsSAMBERT) -> None:
@@ -301,7 +301,7 @@ def _embeddings(network: KanTtsSAMBERT, phones: int = 5) -> tuple[Tensor, Tensor
     return tuple(_zeros(phones, width) for width in widths)
 
 
-def _trace(
+def traced(
     network: nn.Module, example: dict[str, Tensor], outputs: list[str], dynamic: dict[str, int] | None = None
 ) -> ov.Model:
     """Trace to an OpenVINO model with named inputs and outputs.
@@ -310,13 +310,7 @@ def _trace(
     """
     axes = dict.fromkeys(example, 1) if dynamic is None else dynamic
     shapes = [[-1 if i == axes.get(name) else size for i, size in enumerate(x.shape)] for name, x in example.items()]
-    with torch.no_grad():
-        model = ov.convert_model(
-            network.eval(), example_input=tuple(example.values()), input=[ov.PartialShape(shape) for shape in shapes]
-        )
-    for port, name in zip([*model.inputs, *model.outputs], [*example, *outputs], strict=True):
-        port.get_tensor().set_names({name})
-    return model
+    return tracing.trace(network, example, shapes, outputs)
 
 
 def _stateful(model: ov.Model, states: list[str]) -> ov.Model:

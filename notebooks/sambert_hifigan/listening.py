@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers.audio_utils import mel_filter_bank
 
 from notebooks.sambert_hifigan.voiceprint import HOP, SAMPLE_RATE, WINDOW
-from utils import weights
+from utils import tracing, weights
 from utils.convert import cached
 
 FFT, MELS = 400, 40  # samples and channels of the speaker encoder's spectrogram
@@ -72,11 +72,7 @@ def load_encoder(path: str | Path) -> SpeakerEncoder:
 def convert_encoder(network: SpeakerEncoder) -> ov.Model:
     """`SpeakerEncoder`: `samples` [1, S] and `frames` [W, 160] int64 to `embedding` [1, 256]."""
     example = {"samples": torch.zeros(1, 3 * WINDOW * HOP), "frames": torch.arange(WINDOW).repeat(2, 1)}
-    with torch.no_grad():
-        model = ov.convert_model(network, example_input=tuple(example.values()), input=[[1, -1], [-1, WINDOW]])
-    for port, name in zip([*model.inputs, *model.outputs], [*example, "embedding"], strict=True):
-        port.get_tensor().set_names({name})
-    return model
+    return tracing.trace(network, example, [[1, -1], [-1, WINDOW]], ["embedding"])
 
 
 def prepare_encoder() -> Path:

@@ -27,7 +27,7 @@ Step = Callable[..., Arrays]  # a sub-model: arrays to arrays
 def modules(acoustic: KanTtsSAMBERT, vocoder: Generator) -> dict[str, nn.Module]:
     """The networks behind pipeline.PARTS, with the same inputs and outputs, and the states where there are some."""
     return {
-        "encoder": convert._Encoder(acoustic),
+        "encoder": convert.Encoder(acoustic),
         "variance": acoustic.variance_adaptor,
         "duration": acoustic.variance_adaptor.duration_predictor,
         "memory": Part(acoustic, "remember"),

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from notebooks.wav2lip.network import S3FD, SyncNet, Wav2Lip, load_released, load_tiny
-from utils import weights
+from utils import tracing, weights
 from utils.convert import cached
 
 AUDIO, FACE = (1, 80, 16), (6, 96, 96)  # of one item: mel frames; the masked face and the one to copy from
@@ -141,12 +141,8 @@ def _digest(items: Items) -> str:
 
 def _trace(network: nn.Module, example: dict[str, Tensor], shape: list[int], outputs: list[str]) -> ov.Model:
     """Trace to an OpenVINO model with named inputs and outputs; `shape` replaces the first sizes of each input."""
-    shapes = [ov.PartialShape(shape + list(x.shape[len(shape) :])) for x in example.values()]
-    with torch.no_grad():
-        model = ov.convert_model(network.eval(), example_input=tuple(example.values()), input=shapes)
-    for port, name in zip([*model.inputs, *model.outputs], [*example, *outputs], strict=True):
-        port.get_tensor().set_names({name})
-    return model
+    shapes = [shape + list(x.shape[len(shape) :]) for x in example.values()]
+    return tracing.trace(network, example, shapes, outputs)
 
 
 def _save(model: ov.Model, path: str | Path, half: bool) -> Path:

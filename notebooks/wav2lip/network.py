@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from utils.tensors import faults, listed
 from utils.weights import load_torch
 
 Size = int | tuple[int, int]
@@ -266,7 +267,7 @@ def save_tiny(folder: str | Path, wav2lip: Wav2Lip, syncnet: SyncNet) -> Path:
         for name, network in networks.items():
             tensors = {key: x.half() if x.is_floating_point() else x for key, x in network.state_dict().items()}
             if lost := [key for key, x in tensors.items() if not torch.isfinite(x).all()]:
-                raise ValueError(f"{name} cannot be saved in FP16, there are values not finite: {_listed(lost)}.")
+                raise ValueError(f"{name} cannot be saved in FP16, there are values not finite: {listed(lost)}.")
             save_file(tensors, Path(written) / f"{name}.safetensors")
         (Path(written) / "config.json").write_text(json.dumps(widths, indent=1) + "\n", encoding="utf-8")
         for file in Path(written).iterdir():
@@ -295,22 +296,11 @@ def load_tiny(folder: str | Path) -> tuple[Wav2Lip, SyncNet]:
 def _fill(network: nn.Module, tensors: dict[str, Tensor], source: Path) -> nn.Module:
     """Load the tensors into the network, all of them or none."""
     own = network.state_dict()
-    faults = {
-        "missing": [key for key in own if key not in tensors],
-        "not known to it": [key for key in tensors if key not in own],
-        "of another shape": [key for key in own if key in tensors and own[key].shape != tensors[key].shape],
-        "not finite": [key for key, x in tensors.items() if not torch.isfinite(x).all()],
-    }
-    if any(faults.values()):
-        told = "; ".join(f"{fault}: {_listed(keys)}" for fault, keys in faults.items() if keys)
+    shapes = ({key: x.shape for key, x in some.items()} for some in (own, tensors))
+    if told := faults(*shapes, not_finite=[key for key, x in tensors.items() if not torch.isfinite(x).all()]):
         raise ValueError(f"{source} is no checkpoint of this {type(network).__name__}. Tensors {told}.")
     network.load_state_dict(tensors)
     return network.eval()
-
-
-def _listed(keys: list[str], most: int = 12) -> str:
-    more = f" and {len(keys) - most} more" if len(keys) > most else ""
-    return ", ".join(keys[:most]) + more
 
 
 def _channels(width: float, *sizes: int) -> list[int]:

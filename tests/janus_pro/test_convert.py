@@ -197,46 +197,6 @@ def test_tokens_that_the_pipeline_needs_are_asked_for(checkpoint, tmp_path):
         convert.to_ir(copy, tmp_path / "ir")
 
 
-@pytest.fixture
-def given(checkpoint, tmp_path, monkeypatch):
-    """A folder of models of its own, the small checkpoint in the place of the tiny one, and no other process."""
-    monkeypatch.setenv("MODELS_DIR", str(tmp_path))
-    monkeypatch.setattr(convert.weights, "resolve", lambda name: checkpoint)
-    made = []
-
-    def in_child(function, *arguments, **options):
-        made.append(function.__name__)
-        function(*arguments)
-
-    monkeypatch.setattr(llm.preflight, "in_child", in_child)
-    monkeypatch.setattr(llm.preflight, "check", lambda **needs: None)
-    return made
-
-
-def test_a_model_is_converted_once_for_all_precisions(given, checkpoint, monkeypatch):
-    def to_ir(checkpoint: Path, folder: Path) -> None:
-        (folder / "ir").write_text(checkpoint.name)
-
-    def compress(ir: Path, precision: str, group_size: int, folder: Path) -> None:
-        (folder / "ir").write_text(f"{(ir / 'ir').read_text()} {precision} {group_size}")
-
-    monkeypatch.setattr(convert, "to_ir", to_ir)
-    monkeypatch.setattr(convert, "compress", compress)
-    folders = [convert.prepare("tiny", precision) for precision in ("INT4", "FP16", "INT8", "INT4")]
-    name = checkpoint.name
-    assert [(folder / "ir").read_text() for folder in folders[:3]] == [f"{name} INT4 64", name, f"{name} INT8 64"]
-    assert folders[3] == folders[0] and given == ["to_ir", "compress", "compress"]
-
-
-def test_a_failed_conversion_leaves_nothing(given, checkpoint, tmp_path, monkeypatch):
-    damaged = shutil.copytree(checkpoint, tmp_path / "damaged")
-    (damaged / "tokenizer.json").unlink()
-    monkeypatch.setattr(convert.weights, "resolve", lambda name: damaged)
-    with pytest.raises(ValueError, match=r"damaged has no tokenizer\.json\. Fetch the whole checkpoint"):
-        convert.prepare()
-    assert [path for path in (tmp_path / "ir").iterdir() if path.is_dir()] == []
-
-
 def test_unknown_names_are_sentences(ir, tmp_path):
     with pytest.raises(ValueError, match="There is no INT2 of 'tiny'.*precisions: FP16, INT8, INT4"):
         convert.prepare("tiny", "INT2")

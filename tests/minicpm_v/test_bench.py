@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
@@ -118,6 +119,11 @@ def test_the_memory_of_children_is_watched():
     with bench.Watch() as watch:
         subprocess.run([sys.executable, "-S", "-c", hold], check=True)
     assert 140 < watch.peak_mb < 400 and watch.seconds > 1
+
+
+def test_a_child_that_is_only_a_copy_of_its_maker_holds_nothing_of_its_own():
+    here = psutil.Process()
+    assert bench._rss(here, here.cmdline()) == 0 < bench._rss(here, ["python"])
 
 
 def test_conversions_are_rows_with_time_and_size(checkpoint_2_6, tmp_path, monkeypatch):

@@ -1,0 +1,64 @@
+"""Whether a checkpoint's files and tensors are those of a network, told in sentences."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+
+MOST = 12  # names that a sentence lists
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a row, and how many more there are."""
+    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
+    return ", ".join(names[:MOST]) + more
+
+
+def faults(
+    expected: Mapping[str, Sequence[int]],
+    found: Mapping[str, Sequence[int]],
+    *,
+    optional: Collection[str] = (),
+    unused: re.Pattern | None = None,
+    not_finite: Iterable[str] = (),
+) -> str:
+    """What is wrong with tensors, by their names and shapes, for the end of a sentence; empty if nothing is.
+
+    optional: names that may be missing. unused: matches names that may be there though nobody expects them.
+    not_finite: names of tensors that hold NaN or infinity.
+    """
+    kinds = {
+        "missing": [key for key in expected if key not in found and key not in optional],
+        "not known to it": [key for key in found if key not in expected and not (unused and unused.fullmatch(key))],
+        "of another shape": [key for key in expected if key in found and tuple(expected[key]) != tuple(found[key])],
+        "not finite": list(not_finite),
+    }
+    return "; ".join(f"{kind}: {listed(keys)}" for kind, keys in kinds.items() if keys)
+
+
+def read_json(path: Path, model: str) -> dict:
+    """The object in a JSON file of a checkpoint folder of `model`. Raises ValueError where there is none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read ({error}). Name the folder of a {model} checkpoint.") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds no object. Name the folder of a {model} checkpoint.")
+    return content
+
+
+def shards(folder: Path, name: str, model: str) -> list[Path]:
+    """The file `name` of a checkpoint folder of `model`, or those that its index names in its place.
+
+    Raises ValueError for files that are not there, and for an index that names none or some outside the folder.
+    """
+    index, names = folder / f"{name}.index.json", {name}
+    if index.is_file():
+        names = set(read_json(index, model).get("weight_map", {}).values())
+        if not names or any(Path(name).name != name for name in names):
+            raise ValueError(f"{index} names no files, or some outside its folder. Fetch it again.")
+    if absent := sorted(name for name in names if not (folder / name).is_file()):
+        raise ValueError(f"{folder} lacks {listed(absent)}. Name the folder of a whole {model} checkpoint.")
+    return [folder / name for name in sorted(names)]
