@@ -18,7 +18,7 @@ from notebooks.deepseek_serving.server import serve
 from notebooks.dien import convert as dien
 from notebooks.graph_customization import convert as graph_customization
 from notebooks.minicpm_v import convert as minicpm_v
-from notebooks.minicpm_v.questions import held_out
+from notebooks.minicpm_v.pictures import held_out
 from notebooks.wav2lip import convert as wav2lip
 
 ROOT = Path(__file__).parents[1]

@@ -11,8 +11,8 @@ from PIL import Image
 
 from notebooks.minicpm_v import convert
 from notebooks.minicpm_v.drawing import draw_slices
+from notebooks.minicpm_v.pictures import held_out
 from notebooks.minicpm_v.pipeline import Figures, Turn, VisionChat, open_picture
-from notebooks.minicpm_v.questions import held_out
 
 LONGEST_QUESTION = 2000  # characters
 LONGEST_ANSWER = 256  # tokens

@@ -6,7 +6,7 @@ Five stages, each kept in models/minicpm_v-training, so that a run that was stop
   naming   the resampler learns to pass things on by the language model's own embeddings of their names
   small    resampler and language model learn to tell and answer questions about pictures that stay whole
   large    both learn pictures that are sliced, with words that only the slices show, among small ones
-Scenes come from utils.scenes, questions from questions.py; both are drawn as training goes. Seeded. Writes FP16
+Scenes come from pictures.py, questions from utils.questions; both are drawn as training goes. Seeded. Writes FP16
 safetensors, configuration and tokenizer to tiny/ and prints the share of right answers to held-out questions.
 """
 
@@ -24,21 +24,22 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from notebooks.minicpm_v import questions as world
-from notebooks.minicpm_v import slicing
+from notebooks.minicpm_v import pictures, slicing
 from notebooks.minicpm_v.network import MiniCPMV, save_tiny
+from utils import questions
 from utils.scenes import COLOURS, LETTERS, SHAPES, draw, label_maps
 from utils.training import half, optimise
 
 TINY = Path(__file__).parent / "tiny"
 WORK = Path(__file__).parents[2] / "models" / "minicpm_v-training"
 SEEDS = {"seeing": 1, "reading": 4, "naming": 6, "small": 2, "large": 3}
-STEPS = {"seeing": 6000, "reading": 2500, "naming": 300, "small": 4000, "large": 2000}
+STEPS = {"seeing": 6000, "reading": 2500, "naming": 300, "small": 3250, "large": 6000}
 RATES = {"seeing": 2e-3, "reading": 1e-3, "naming": 1e-3, "small": 1.5e-3, "large": 1.2e-3}
 DESCRIBED, PORTRAYED = 0.1, 0.5  # shares of conversations that only describe a picture, or one thing after another
 TURNS = 8  # questions of the others, at most
 CLASSES = (len(SHAPES) + 1, len(COLOURS) + 1, len(LETTERS) + 1)  # of a point: 0 is none of them
 PATCH = 14
+LETTER = 3.0  # weight of a letter among the tokens of answers
 NAMED = 4.0  # a name is there where the output reaches this far along its embedding
 GRID = 8  # queries of the resampler look at this many rows and columns
 PLACES = torch.stack([torch.arange(GRID).repeat_interleave(GRID), torch.arange(GRID).repeat(GRID)], 1)  # of queries
@@ -73,7 +74,12 @@ CONFIG = {
     "drop_vision_last_layer": True,
     "slice_mode": True,
     "use_image_id": True,
-    "slice_config": {"max_slice_nums": 9, "patch_size": 14, "scale_resolution": world.SIDE, "model_type": "minicpmv"},
+    "slice_config": {
+        "max_slice_nums": 9,
+        "patch_size": 14,
+        "scale_resolution": pictures.SIDE,
+        "model_type": "minicpmv",
+    },
     "vision_config": {
         "model_type": "siglip",
         "hidden_size": 192,
@@ -105,7 +111,7 @@ def make_tokenizer():
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    bpe.train_from_iterator(world.corpus(), trainer)
+    bpe.train_from_iterator(questions.corpus(), trainer)
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=bpe,
         eos_token="<|im_end|>",
@@ -117,18 +123,18 @@ def make_tokenizer():
     return tokenizer
 
 
-def conversation(rng: np.random.Generator, large: bool) -> list[tuple[Image.Image, list[world.Question]]]:
+def conversation(rng: np.random.Generator, large: bool) -> list[tuple[Image.Image, list[questions.Question]]]:
     """Pictures, each with the questions that follow it: one picture, or now and then two small ones."""
     if large:
-        scenes = [world.large_scene(rng)]
+        scenes = [pictures.large_scene(rng)]
     else:
-        scenes = [world.small_scene(rng) for _ in range(1 + (rng.random() < 0.15))]
+        scenes = [pictures.small_scene(rng) for _ in range(1 + (rng.random() < 0.15))]
     share = rng.random()
     if share < DESCRIBED:
-        return [(draw(scene), [world.describe(scene, rng)]) for scene in scenes]
+        return [(draw(scene), [questions.describe(scene, rng)]) for scene in scenes]
     if share < DESCRIBED + PORTRAYED:
-        return [(draw(scene), world.portraits(scene, rng)) for scene in scenes]
-    return [(draw(scene), world.questions(scene, rng, TURNS // len(scenes))) for scene in scenes]
+        return [(draw(scene), questions.portraits(scene, rng)) for scene in scenes]
+    return [(draw(scene), questions.questions(scene, rng, TURNS // len(scenes))) for scene in scenes]
 
 
 class Batches:
@@ -137,7 +143,7 @@ class Batches:
     def __init__(self, tokenizer):
         self.encode = lambda text: tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids
 
-    def talk(self, turns: list[tuple[Image.Image, list[world.Question]]]) -> tuple[list[Image.Image], list, list]:
+    def talk(self, turns: list[tuple[Image.Image, list[questions.Question]]]) -> tuple[list[Image.Image], list, list]:
         """A conversation's slices, its token ids, and for each token whether it is to be learned (1) or given (0)."""
         slices, ids, learned = [], [], []
         for number, (picture, asked) in enumerate(turns):
@@ -145,7 +151,7 @@ class Batches:
             text = slicing.placeholder(plan(picture).grid, CONFIG["query_num"], index=number) + "\n"
             for question in asked:
                 given = self.encode(f"<|im_start|>user\n{text}{question.text}<|im_end|>\n<|im_start|>assistant\n")
-                answer = self.encode(f"{question.answer}<|im_end|>")
+                answer = self.encode(f"{question.said}<|im_end|>")
                 after = self.encode("\n")
                 ids += given + answer + after
                 learned += [0] * len(given) + [1] * len(answer) + [0] * len(after)
@@ -183,7 +189,7 @@ class Batches:
         """
         slices, truths = [], []
         while len(slices) < count:
-            scene = world.large_scene(rng) if rng.random() < (0.7 if printed else 0.4) else world.small_scene(rng)
+            scene = pictures.large_scene(rng) if rng.random() < (0.7 if printed else 0.4) else pictures.small_scene(rng)
             cuts = pieces(draw(scene))
             maps = [pieces(Image.fromarray(x), Image.Resampling.NEAREST) for x in label_maps(scene)]
             for number in rng.permutation(len(cuts))[: None if printed else 3]:
@@ -198,7 +204,7 @@ class Batches:
 
 def plan(picture: Image.Image) -> slicing.Plan:
     """How a picture is read."""
-    return slicing.plan(picture.size, resolution=world.SIDE)
+    return slicing.plan(picture.size, resolution=pictures.SIDE)
 
 
 def pieces(picture: Image.Image, resample: int = Image.Resampling.BICUBIC) -> list[Image.Image]:
@@ -365,13 +371,22 @@ def learn_to_answer(model: MiniCPMV, batches: Batches, stage: str) -> None:
     """Teach resampler and language model to answer, in stage "large" about sliced pictures, too."""
     model.vpm.requires_grad_(False)
     model.llm.set_attn_implementation("fp32")
+    model.llm.model.compile(dynamic=True)
+    weight = torch.ones(VOCABULARY)
+    weight[batches.names()[2][0]] = LETTER  # spelling takes longest to learn
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
         large = stage == "large" and step % 2 == 0
         with half():
             logits, tokens = answers(model, batches.questions(12 if large else 16, rng, large))
         right = (logits.argmax(-1) == tokens).float().mean()
-        return {"loss": F.cross_entropy(logits, tokens), f"{'large' if large else 'small'} right": right}
+        spelled = (logits.argmax(-1) == tokens)[weight[tokens] > 1].float().mean()
+        kind = "large" if large else "small"
+        return {
+            "loss": F.cross_entropy(logits, tokens, weight),
+            f"{kind} right": right,
+            f"{kind} letters right": spelled,
+        }
 
     optimise(WORK / f"{stage}.pt", model, loss, **settings(stage))
 
@@ -380,7 +395,7 @@ def learn_to_answer(model: MiniCPMV, batches: Batches, stage: str) -> None:
 def right_answers(model: MiniCPMV, batches: Batches, kind: str, count: int) -> float:
     """Share of held-out questions of a kind whose every token the network would have said."""
     right = []
-    for picture, question in world.held_out(kind, count):
+    for picture, question in pictures.held_out(kind, count):
         batch = batches.collate([batches.talk([(picture, [question])])])
         logits, tokens = answers(model, batch)
         right.append(bool((logits.argmax(-1) == tokens).all()))
@@ -402,7 +417,7 @@ def main() -> None:
     learn_to_answer(model, batches, "large")
     save_tiny(TINY, model)
     tokenizer.save_pretrained(TINY)
-    shares = {kind: right_answers(model, batches, kind, 100) for kind in world.KINDS}
+    shares = {kind: right_answers(model, batches, kind, 100) for kind in questions.KINDS}
     print("Held out, right: " + ", ".join(f"{kind} {share:.0%}" for kind, share in shares.items()))
 
 

@@ -1,5 +1,9 @@
 """The training loop: it learns, repeats, goes on where it was stopped, and keeps its state whole."""
 
+import platform
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -53,3 +57,28 @@ def test_the_pace_warms_up_and_comes_down():
     paces = [training.pace(step, 1000) for step in range(1000)]
     assert paces[0] < 0.02 and max(paces) == pytest.approx(1, abs=0.03) and paces[-1] < 0.03
     assert 90 <= int(np.argmax(paces)) <= 110
+
+
+FAULTS = """
+import resource
+import numpy as np
+from utils.training import keep_memory
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        np.full(8_000_000, 1.0)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+print(faults())
+keep_memory()
+faults()
+print(faults())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told so")
+def test_freed_memory_is_kept():
+    told = subprocess.run([sys.executable, "-c", FAULTS], check=True, capture_output=True, text=True).stdout
+    given_back, kept = map(int, told.split())
+    assert kept < given_back / 10

@@ -1,26 +1,15 @@
-"""Questions about drawn scenes (`utils.scenes`), with their answers.
-
-Wordings, printed words and scenes of tests are kept apart from those of training.
-"""
+"""Questions about drawn scenes (`utils.scenes`), with their answers. Wordings of tests are none of training's."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from PIL import Image
 
-from utils.scenes import COLOURS, LETTERS, PLACES, SHAPES, Scene, Thing, draw, random_scene
+from utils.scenes import COLOURS, PLACES, SHAPES, Scene, Thing
 
 KINDS = ("colour", "shape", "count", "place", "relation", "sign", "label")
-SIDE = 112  # pixels: pictures up to SIDE x SIDE stay whole, larger ones are sliced
-WORD_LENGTHS = (3, 5)  # letters, from and to
-LABEL_HEIGHTS = (15.0, 17.0)  # pixels from line to line: 10 or 11 pixels of letter, 3 to 5 in the overview
-WRITTEN = (  # printed in tests only; training prints letters at random
-    "BIRD BOAT BOOK BREAD CAKE CLOCK CLOUD COAST COIN CROWN DESK DOOR DRUM EAGLE EARTH FIELD FLAME FROST GLASS GRAPE"
-).split()
 
 # {a}: the thing asked about ("the red star"), {A}: the same at the start of a sentence; {b}: another thing;
 # {things}: a plural ("circles", "red things"); {colour}: a colour
@@ -193,37 +182,20 @@ BESIDE = {"left of": (-1, 0), "right of": (1, 0), "above": (0, -1), "below": (0,
 
 @dataclass(frozen=True)
 class Question:
-    """A question of one of KINDS in words, and its answer: a word or two, a digit, or the letters of a printed word."""
+    """A question of one of KINDS in words, and its answer: a word or two, a digit, or the letters of a printed word.
+
+    Counts and relations have a reason: the places to look at. Training says it before the answer, with a colon.
+    """
 
     kind: str
     text: str
     answer: str
+    reason: str = ""
 
-
-def word(rng: np.random.Generator) -> str:
-    """Letters in a row, never one of WRITTEN: the tests' words are not among the training's."""
-    while True:
-        text = "".join(rng.choice(list(LETTERS), size=rng.integers(WORD_LENGTHS[0], WORD_LENGTHS[1] + 1)))
-        if text not in WRITTEN:
-            return text
-
-
-def small_scene(rng: np.random.Generator, written: str = "") -> Scene:
-    """A scene that stays whole; half of them have a sign."""
-    if written or rng.random() < 0.5:
-        return random_scene(rng, SIDE, SIDE, things=(1, 5), sign=written or word(rng))
-    return random_scene(rng, SIDE, SIDE, things=(1, 6))
-
-
-def large_scene(rng: np.random.Generator, written: Sequence[str] = ()) -> Scene:
-    """A scene of five to nine slices, with small words under two to four things."""
-    while True:
-        width, height = (int(x) for x in rng.integers(2 * SIDE - 14, 3 * SIDE + 1, size=2))
-        if 4 < width * height / SIDE**2 <= 9:
-            break
-    labels = tuple(written) or tuple(word(rng) for _ in range(rng.integers(2, 5)))
-    tall = float(np.round(rng.uniform(*LABEL_HEIGHTS)))
-    return random_scene(rng, width, height, things=(2, 5), labels=labels, label_height=tall)
+    @property
+    def said(self) -> str:
+        """The reason, if there is one, and the answer."""
+        return f"{self.reason}: {self.answer}" if self.reason else self.answer
 
 
 def ask(scene: Scene, kind: str, rng: np.random.Generator, wordings: dict = WORDINGS) -> Question | None:
@@ -254,7 +226,7 @@ def ask(scene: Scene, kind: str, rng: np.random.Generator, wordings: dict = WORD
 
 def questions(scene: Scene, rng: np.random.Generator, count: int) -> list[Question]:
     """Up to `count` different questions in training's wordings; half of them about printed words if there are any."""
-    kinds = [kind for kind in KINDS if kind not in ("sign", "label")]
+    kinds = ["colour", "shape", "place", *["count", "relation"] * 2]  # what takes longer to learn comes more often
     printed = "sign" if scene.sign else "label" if scene.words else ""
     asked: dict[tuple[str, str], Question] = {}
     for number in range(count):
@@ -292,26 +264,6 @@ def portraits(scene: Scene, rng: np.random.Generator) -> list[Question]:
     return [asked[i] for i in rng.permutation(len(asked))]
 
 
-def held_out(kind: str, count: int, seed: int = 1) -> list[tuple[Image.Image, Question]]:
-    """Pictures and questions of one kind: scenes, wordings and printed words that training never sees.
-
-    Questions about labels come with large pictures, all others with small ones.
-    """
-    made: list[tuple[Image.Image, Question]] = []
-    number = 0
-    while len(made) < count:
-        rng = np.random.default_rng([seed, KINDS.index(kind), number, 7])  # training's seeds are of two numbers
-        number += 1
-        if kind == "label":
-            scene = large_scene(rng, [str(x) for x in rng.choice(WRITTEN, size=rng.integers(2, 5), replace=False)])
-        else:
-            scene = small_scene(rng, str(rng.choice(WRITTEN)) if kind == "sign" else "")
-        question = ask(scene, kind, rng, HELD_OUT_WORDINGS)
-        if question:
-            made.append((draw(scene), question))
-    return made
-
-
 def _name(scene: Scene, thing: Thing, rng: np.random.Generator, kind: str) -> str:
     """Words that fit this thing alone, without its colour where that is asked for; empty where there are none."""
     same = [other for other in scene.things if other.shape == thing.shape]
@@ -329,13 +281,14 @@ def _count(scene: Scene, wording: str, rng: np.random.Generator) -> Question:
     present = rng.random() < 0.85
     if rng.random() < 0.5:
         shape = str(rng.choice([t.shape for t in scene.things] if present else SHAPES))
-        things, count = _plural(shape), sum(t.shape == shape for t in scene.things)
+        things, counted = _plural(shape), [t for t in scene.things if t.shape == shape]
     elif rng.random() < 0.6:
         colour = str(rng.choice([t.colour for t in scene.things] if present else list(COLOURS)))
-        things, count = f"{colour} things", sum(t.colour == colour for t in scene.things)
+        things, counted = f"{colour} things", [t for t in scene.things if t.colour == colour]
     else:
-        things, count = "things", len(scene.things)
-    return Question("count", wording.format(things=things), str(count))
+        things, counted = "things", list(scene.things)
+    places = [thing.place for thing in sorted(counted, key=lambda thing: thing.cell)]
+    return Question("count", wording.format(things=things), str(len(counted)), ", ".join(places))
 
 
 def _relation(scene: Scene, wording: str, thing: Thing, name: str, rng: np.random.Generator) -> Question | None:
@@ -347,9 +300,9 @@ def _relation(scene: Scene, wording: str, thing: Thing, name: str, rng: np.rando
     here, there = divmod(thing.cell, 3), divmod(other.cell, 3)
     apart = {words: x * (here[1] - there[1]) + y * (here[0] - there[0]) for words, (x, y) in BESIDE.items()}
     beside = str(rng.choice([words for words, steps in apart.items() if steps]))
-    true = apart[beside] > 0
-    text = wording.format(a=name, b=other_name, beside=beside)
-    return Question("relation", text, "yes" if true else "no")
+    answer = "yes" if apart[beside] > 0 else "no"
+    reason = ", ".join(f"{n.removeprefix('the ')} {t.place}" for t, n in ((thing, name), (other, other_name)))
+    return Question("relation", wording.format(a=name, b=other_name, beside=beside), answer, reason)
 
 
 def _plural(shape: str) -> str:
