@@ -178,13 +178,15 @@ HELD_OUT_WORDINGS: dict[str, tuple[str, ...]] = {
 DESCRIBE = ("What is in the picture?", "What do you see?", "Name what the picture has.", "Tell me what you see here.")
 PORTRAY = ("Tell me of", "Say what you see of", "Name all of")
 BESIDE = {"left of": (-1, 0), "right of": (1, 0), "above": (0, -1), "below": (0, 1)}
+OPPOSITE = {"left of": "right of", "right of": "left of", "above": "below", "below": "above"}
 
 
 @dataclass(frozen=True)
 class Question:
     """A question of one of KINDS in words, and its answer: a word or two, a digit, or the letters of a printed word.
 
-    Counts and relations have a reason: the places to look at. Training says it before the answer, with a colon.
+    Counts and relations have a reason: the places to look at, and how they lie to each other. Training says it before
+    the answer, with a colon.
     """
 
     kind: str
@@ -300,9 +302,10 @@ def _relation(scene: Scene, wording: str, thing: Thing, name: str, rng: np.rando
     here, there = divmod(thing.cell, 3), divmod(other.cell, 3)
     apart = {words: x * (here[1] - there[1]) + y * (here[0] - there[0]) for words, (x, y) in BESIDE.items()}
     beside = str(rng.choice([words for words, steps in apart.items() if steps]))
-    answer = "yes" if apart[beside] > 0 else "no"
-    reason = ", ".join(f"{n.removeprefix('the ')} {t.place}" for t, n in ((thing, name), (other, other_name)))
-    return Question("relation", wording.format(a=name, b=other_name, beside=beside), answer, reason)
+    true = apart[beside] > 0
+    places = ", ".join(f"{n.removeprefix('the ')} {t.place}" for t, n in ((thing, name), (other, other_name)))
+    reason = f"{places}, {beside if true else OPPOSITE[beside]}"
+    return Question("relation", wording.format(a=name, b=other_name, beside=beside), "yes" if true else "no", reason)
 
 
 def _plural(shape: str) -> str:

@@ -52,7 +52,7 @@ def stateful_language_model(model: nn.Module, head: nn.Module, output: str) -> o
     } | {name: torch.zeros(2, heads, 2, size) for name in past}
     shapes = [[-1, -1, width], [-1, -1], [-1, -1]] + [[-1, heads, -1, size]] * len(past)
     traced = trace(_Decoder(model, head), example, shapes, [output, *present])
-    return _stateful(traced, dict(zip(past, present, strict=True)))
+    return stateful(traced, dict(zip(past, present, strict=True)))
 
 
 class _Decoder(nn.Module):
@@ -81,7 +81,7 @@ class _Decoder(nn.Module):
         return self.head(hidden), *(states for layer in cache.layers for states in (layer.keys, layer.values))
 
 
-def _stateful(model: ov.Model, caches: dict[str, str]) -> ov.Model:
+def stateful(model: ov.Model, caches: dict[str, str]) -> ov.Model:
     """Keep the caches (input name: output name) inside the model, rows picked by a new input `beam_idx`.
 
     The pick and the empty state of the right shape are what the CPU needs to see attention as one operation.

@@ -39,7 +39,7 @@ DESCRIBED, PORTRAYED = 0.1, 0.5  # shares of conversations that only describe a 
 TURNS = 8  # questions of the others, at most
 CLASSES = (len(SHAPES) + 1, len(COLOURS) + 1, len(LETTERS) + 1)  # of a point: 0 is none of them
 PATCH = 14
-LETTER = 3.0  # weight of a letter among the tokens of answers
+HARD = 3.0  # weight of letters, of yes and of no among the tokens of answers
 NAMED = 4.0  # a name is there where the output reaches this far along its embedding
 GRID = 8  # queries of the resampler look at this many rows and columns
 PLACES = torch.stack([torch.arange(GRID).repeat_interleave(GRID), torch.arange(GRID).repeat(GRID)], 1)  # of queries
@@ -372,21 +372,21 @@ def learn_to_answer(model: MiniCPMV, batches: Batches, stage: str) -> None:
     model.vpm.requires_grad_(False)
     model.llm.set_attn_implementation("fp32")
     model.llm.model.compile(dynamic=True)
+    letters, verdicts = batches.names()[2][0], [batches.encode(f" {word}")[0] for word in ("yes", "no")]
     weight = torch.ones(VOCABULARY)
-    weight[batches.names()[2][0]] = LETTER  # spelling takes longest to learn
+    weight[letters] = weight[verdicts] = HARD  # spelling and judging take longest to learn
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
         large = stage == "large" and step % 2 == 0
         with half():
             logits, tokens = answers(model, batches.questions(12 if large else 16, rng, large))
         right = (logits.argmax(-1) == tokens).float().mean()
-        spelled = (logits.argmax(-1) == tokens)[weight[tokens] > 1].float().mean()
         kind = "large" if large else "small"
-        return {
-            "loss": F.cross_entropy(logits, tokens, weight),
-            f"{kind} right": right,
-            f"{kind} letters right": spelled,
-        }
+        found = {f"{kind} right": right}
+        for what, ids in (("letters", letters), ("verdicts", torch.tensor(verdicts))):
+            if (asked := torch.isin(tokens, ids)).any():
+                found[f"{kind} {what} right"] = (logits.argmax(-1) == tokens)[asked].float().mean()
+        return {"loss": F.cross_entropy(logits, tokens, weight)} | found
 
     optimise(WORK / f"{stage}.pt", model, loss, **settings(stage))
 

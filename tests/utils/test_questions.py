@@ -70,7 +70,7 @@ def test_answers_are_true(kind, text, answer):
     [
         ("count", "How many circles are there?", "top, bottom left: 2"),
         ("count", "How many crosses are there?", "0"),
-        ("relation", "Is the star below the red circle?", "star top left, red circle bottom left: no"),
+        ("relation", "Is the star below the red circle?", "star top left, red circle bottom left, above: no"),
         ("colour", "What colour is the star?", "red"),
     ],
 )

@@ -1,0 +1,215 @@
+"""GPT-SoVITS checkpoints to OpenVINO IR, one function per sub-model, and the weights to INT8 or INT4.
+
+The decoder of tokens is three graphs: phones and tokens as embeddings, and the language model, which reads both, first
+all that is known of a sentence and then token by token, its KV cache inside it. `prepare` makes and caches the folder.
+S: samples, N: tokens, P: phones, T: frames, G: channels of the style, C: of the latents, D: width of the decoder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import openvino as ov
+import torch
+from torch import Tensor, nn
+from transformers import BertModel, HubertModel
+
+from notebooks.gpt_sovits.checkpoint import find, load_bert, load_hubert, load_sovits, load_t2s
+from notebooks.gpt_sovits.sovits import SPEAKER, SynthesizerTrn
+from notebooks.gpt_sovits.t2s import POSITIONS, Text2SemanticDecoder, visible
+from utils import parts, tracing
+from utils.parts import xml
+
+MODELS = {  # MODEL: checkpoint (checkpoints.toml), group size of its INT4, memory its conversion takes
+    "tiny": {"checkpoint": "gpt_sovits_tiny", "group_size": 64, "ram_gb": 2},
+    "released": {"checkpoint": "gpt_sovits", "group_size": 128, "ram_gb": 6},
+}
+SETTINGS = "config.json"
+COMPRESSED = ("hubert", "bert", "text_embeddings", "audio_embeddings", "language")  # the others are convolutions
+
+
+def convert_hubert(network: HubertModel) -> ov.Model:
+    """HuBERT: `wav` [1, S] of 16 kHz in -1..1, as it is, to `last_hidden_state` [1, T, 768], 50 frames in a second."""
+    forward = _Forward(network, lambda network, wav: network(wav).last_hidden_state)
+    return tracing.trace(forward, {"wav": torch.zeros(1, 4000)}, [[1, -1]], ["last_hidden_state"])
+
+
+def convert_bert(network: BertModel) -> ov.Model:
+    """BERT: `input_ids` [1, T] int64, [CLS] and [SEP] among them, to `features` [1, T, 1024], those of T tokens."""
+    forward = _Forward(network, lambda network, ids: network(ids).last_hidden_state)
+    return tracing.trace(forward, {"input_ids": torch.ones(1, 5, dtype=torch.int64)}, [[1, -1]], ["features"])
+
+
+def convert_semantic(network: SynthesizerTrn) -> ov.Model:
+    """`SynthesizerTrn.encode`: HuBERT's `last_hidden_state` [1, T, 768] to `codes` [1, T // 2] int64."""
+    width = network.ssl_proj.in_channels
+    forward = _Forward(network, lambda network, ssl: network.encode(ssl.transpose(1, 2)))
+    return tracing.trace(forward, {"last_hidden_state": torch.zeros(1, 7, width)}, [[1, -1, width]], ["codes"])
+
+
+def convert_style(network: SynthesizerTrn) -> ov.Model:
+    """Spectrogram and `SynthesizerTrn.style`: `wav` [1, S] of the synthesizer's rate, v2Pro's `speaker` [1, 20480] too,
+    to `ge` [1, G, 1]. What several references give is averaged."""
+    example, shapes = {"wav": torch.zeros(1, 4 * network.spectrogram.size)}, [[1, -1]]
+    if network.version == "v2Pro":
+        example["speaker"] = torch.zeros(1, SPEAKER)
+        shapes.append([1, SPEAKER])
+    style = _Forward(network, lambda network, wav, *speaker: network.style(network.spectrogram(wav), *speaker))
+    return tracing.trace(style, example, shapes, ["ge"])
+
+
+def convert_synthesizer(network: SynthesizerTrn) -> ov.Model:
+    """`SynthesizerTrn`: `codes` [1, N] and `phones` [1, P] int64, `ge` [1, G, 1] and `noise` [1, C, T], normal times
+    `sovits.NOISE`, to `wav` [1, 1, S]. T is 2 N or another, which changes the speed."""
+    style, channels = network.dec.cond.in_channels, network.dec.conv_pre.in_channels
+    example = {
+        "codes": torch.zeros(1, 3, dtype=torch.int64),
+        "phones": torch.zeros(1, 5, dtype=torch.int64),
+        "ge": torch.zeros(1, style, 1),
+        "noise": torch.zeros(1, channels, 7),
+    }
+    return tracing.trace(network, example, [[1, -1], [1, -1], [1, style, 1], [1, channels, -1]], ["wav"])
+
+
+def convert_text_embeddings(network: Text2SemanticDecoder) -> ov.Model:
+    """`Text2SemanticDecoder.embed_text`: `phones` [B, P] int64 and `bert` [B, 1024, P] to `inputs_embeds` [B, P, D]."""
+    width = network.bert_proj.in_features
+    example = {"phones": torch.zeros(2, 3, dtype=torch.int64), "bert": torch.zeros(2, width, 3)}
+    forward = _Forward(network, Text2SemanticDecoder.embed_text)
+    return tracing.trace(forward, example, [[-1, -1], [-1, width, -1]], ["inputs_embeds"])
+
+
+def convert_audio_embeddings(network: Text2SemanticDecoder) -> ov.Model:
+    """`Text2SemanticDecoder.embed_audio`: `tokens` and `position_ids` [B, Y] int64 to `inputs_embeds` [B, Y, D]."""
+    example = {name: torch.zeros(2, 3, dtype=torch.int64) for name in ("tokens", "position_ids")}
+    forward = _Forward(network, Text2SemanticDecoder.embed_audio)
+    return tracing.trace(forward, example, [[-1, -1]] * 2, ["inputs_embeds"])
+
+
+def convert_language(network: Text2SemanticDecoder) -> ov.Model:
+    """The layers and the head of the decoder, the KV cache inside it as state.
+
+    Inputs `inputs_embeds` [B, T, D], `attention_mask` [B, cached + T] int64 (0 hides a row from all), `text_length`
+    (int64, no dimensions: how many of the rows are phones, which see one another; 0 once they are in the cache),
+    `beam_idx` [B] int32 (which row of the cache each row goes on from); output `logits` [B, tokens] of what follows.
+    """
+    heads, width = network.heads, network.ar_predict_layer.in_features
+    states = [f"{layer}.{kind}" for layer in range(len(network.h["layers"])) for kind in ("key", "value")]
+    past, present = ([f"{when}.{state}" for state in states] for when in ("past_key_values", "present"))
+    example = {
+        "inputs_embeds": torch.zeros(2, 3, width),
+        "attention_mask": torch.ones(2, 5, dtype=torch.int64),
+        "text_length": torch.tensor(0),
+    } | {name: torch.zeros(2, heads, 2, width // heads) for name in past}
+    shapes = [[-1, -1, width], [-1, -1], []] + [[-1, heads, -1, width // heads]] * len(past)
+    traced = tracing.trace(_Language(network), example, shapes, ["logits", *present])
+    return tracing.stateful(traced, dict(zip(past, present, strict=True)))
+
+
+CONVERT = {  # sub-model: the part of the checkpoint that it needs, its function
+    "hubert": ("hubert", convert_hubert),
+    "bert": ("bert", convert_bert),
+    "semantic": ("sovits", convert_semantic),
+    "style": ("sovits", convert_style),
+    "synthesizer": ("sovits", convert_synthesizer),
+    "text_embeddings": ("t2s", convert_text_embeddings),
+    "audio_embeddings": ("t2s", convert_audio_embeddings),
+    "language": ("t2s", convert_language),
+}
+LOAD: dict[str, Callable[[Path], nn.Module]] = {
+    "hubert": load_hubert,
+    "bert": load_bert,
+    "sovits": load_sovits,
+    "t2s": load_t2s,
+}
+
+
+def to_ir(checkpoint: Path, folder: Path, half: bool = True) -> None:
+    """Write the IR folder of a checkpoint, weights in FP16 with `half`, and its settings; BERT only if it is there.
+
+    Raises ValueError when a part is missing or damaged, or the parts do not belong together.
+    """
+    found, settings = find(checkpoint), {}
+    folder.mkdir(parents=True, exist_ok=True)
+    for source in ("sovits", "t2s", "hubert", "bert"):
+        if source not in found:
+            continue
+        network = LOAD[source](found[source])
+        settings |= _settings(network, settings)
+        for part, (needed, convert) in CONVERT.items():
+            if needed == source:
+                print(f"Converting {part} ...", flush=True)
+                ov.save_model(convert(network), folder / xml(part), compress_to_fp16=half)
+        del network  # before the next is read
+    (folder / SETTINGS).write_text(json.dumps(settings, indent=1), encoding="utf-8")
+
+
+def compress(ir: Path, precision: str, group_size: int, folder: Path) -> None:
+    """Write the IR folder `ir` with INT8 weights, or with INT4 ones in groups for the language model and INT8 else.
+
+    The synthesizer stays as it is. Raises ValueError for another precision.
+    """
+    compressed = [part for part in COMPRESSED if (ir / xml(part)).is_file()]
+    parts.compress(ir, precision, folder, compressed, {"group_size": group_size})
+
+
+def prepare(model: str = "tiny", precision: str = "FP16") -> Path:
+    """The IR folder of a model at one of PRECISIONS, made once and then cached. CHECKPOINT names another checkpoint.
+
+    Raises ValueError for unknown names, preflight.NotEnough where memory or disk will not do.
+    """
+    return parts.prepare("gpt-sovits", MODELS, model, precision, to_ir, compress)
+
+
+# --- the details ------------------------------------------------------------------------------------------------
+
+
+class _Forward(nn.Module):
+    """A network called in another way than by its own `forward`."""
+
+    def __init__(self, network: nn.Module, call: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.network, self.call = network, call
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self.call(self.network, *inputs)
+
+
+class _Language(nn.Module):
+    """The decoder whose KV cache comes in and goes out as tensors [B, H, cached, D / H]."""
+
+    def __init__(self, network: Text2SemanticDecoder) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, inputs_embeds: Tensor, attention_mask: Tensor, text_length: Tensor, *past: Tensor) -> tuple:
+        seen = visible(inputs_embeds.shape[1], attention_mask.shape[1], text_length)
+        mask = seen & attention_mask[:, None, None].bool()
+        cache = list(zip(past[::2], past[1::2], strict=True))
+        x, cache = self.network.run(inputs_embeds, mask, cache)
+        return self.network.ar_predict_layer(x[:, -1]), *(rows for pair in cache for rows in pair)
+
+
+def _settings(network: nn.Module, known: dict) -> dict:
+    """What `pipeline.py` must know of a part beside its models. known: what the parts before told."""
+    if isinstance(network, SynthesizerTrn):
+        return {
+            "version": network.version,
+            "sample_rate": network.config["data"]["sampling_rate"],
+            "samples_per_frame": network.dec.hop,
+            "channels": network.dec.conv_pre.in_channels,
+            "style": network.dec.cond.in_channels,
+            "codes": len(network.codebook.embed),
+            "phones": network.enc_p.text_embedding.num_embeddings,
+        }
+    if isinstance(network, Text2SemanticDecoder):
+        phones = network.ar_text_embedding.word_embeddings.num_embeddings
+        if network.eos != known["codes"] or phones < known["phones"]:
+            raise ValueError(
+                f"The decoder of tokens knows {phones} phones and {network.eos} tokens, but the synthesizer "
+                f"{known['phones']} and {known['codes']}. Take both of one version."
+            )
+        return {"positions": POSITIONS, "bert": network.bert_proj.in_features}
+    return {}
