@@ -62,7 +62,7 @@ BLOCKS = {
     "graph_customization": (a_folder, r"InsertSlice: changed[^$]*Paris"),
     "dien": (a_file, r"^0\.\d+ 0\.\d+$"),
     "deepseek_serving": (a_server, r"Paris"),
-    "minicpm_v": (a_folder_and_a_picture, r"^\d$"),
+    "minicpm_v": (a_folder_and_a_picture, r": \d$"),
     "wav2lip": (two_models_a_face_and_a_voice, r"^result.mp4 [1-9]\d* frames at 25$"),
 }
 # where files are copied together, the folder and their names
