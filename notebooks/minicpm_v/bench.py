@@ -192,13 +192,14 @@ def time_all(runs: Mapping[Key, Run], todo: list[Work], rounds: int, label: str 
 
 
 class Watch:
-    """`with Watch() as watch`: how long the block takes, and how much memory this process's children take in it.
+    """`with Watch() as watch`: how long the block takes, and how much memory the children made in it take.
 
     After the block: `seconds`, and `peak_mb`, the most that all of them together held, looked at every 20 ms.
     """
 
     def __enter__(self) -> Watch:
         self.peak_mb, self._done = 0.0, threading.Event()
+        self._others = set(psutil.Process().children(recursive=True))
         self._thread = threading.Thread(target=self._look, daemon=True)
         self._thread.start()
         self._begin = perf_counter()
@@ -213,7 +214,7 @@ class Watch:
         own = psutil.Process()
         program = own.cmdline()
         while not self._done.wait(0.02):
-            held = sum(_rss(child, program) for child in own.children(recursive=True))
+            held = sum(_rss(child, program) for child in set(own.children(recursive=True)) - self._others)
             self.peak_mb = max(self.peak_mb, held / 1e6)
 
 
