@@ -1,7 +1,5 @@
 """PyTorch and OpenVINO against outputs of the authors' TensorFlow program, wherever ORACLES has them."""
 
-import json
-import os
 from functools import cache
 from pathlib import Path
 
@@ -14,9 +12,9 @@ from notebooks.dien.network import DIEN, INPUTS, Config
 from notebooks.dien.pipeline import ClickModel
 from tests.dien.toy import EXACT, ragged, run
 from tests.oracles import fill
+from tests.references import files, sections
 
-ORACLES = Path(os.environ.get("ORACLES") or Path(__file__).parents[1] / "oracles")
-FILES = sorted(ORACLES.glob("dien*/*.npz"))
+FILES = files("dien")
 SECTIONS = {"dien_tf"}
 OTHERS = {"loss", "aux_loss", "acc", "y_hat_row0_alone"}  # outputs that are no stage of a forward pass
 UNUSED = {"noclk_mid", "noclk_cat", "target"}  # inputs of training alone
@@ -30,14 +28,13 @@ def oracle(request) -> tuple[DIEN, dict[str, np.ndarray], dict[str, np.ndarray]]
     given = {name: stored[f"in/{name}"] for name in (*INPUTS, *sorted(UNUSED))}
     outputs = {name.removeprefix("out/"): stored[name] for name in stored if name.startswith("out/")}
     assert len(given) + len(outputs) == len(stored.files), "there is data that this test does not know"
-    return build(request.param.with_name("keys.json")), given, outputs
+    return build(request.param), given, outputs
 
 
 @cache
-def build(keys: Path) -> DIEN:
-    sections = json.loads(keys.read_text(encoding="utf-8"))["sections"]
-    assert sections and sections.keys() <= SECTIONS, sections.keys()
-    (entries,) = (section["keys"] for section in sections.values())
+def build(path: Path) -> DIEN:
+    assert sections(path).keys() <= SECTIONS, sections(path).keys()
+    (entries,) = (section["keys"] for section in sections(path).values())
     tensors = {name: fill.tensorflow(name, e["shape"], e.get("scale", 1.0)) for name, e in entries.items()}
     network = DIEN(Config.of(tensors)).eval()
     network.load_state_dict({name: torch.from_numpy(x) for name, x in tensors.items()})

@@ -205,12 +205,3 @@ def test_parts_that_do_not_belong_together_are_told(tmp_path):
     files.save(source / "sovits", small.synthesizer(symbols=PHONES + 1))
     with pytest.raises(ValueError, match="knows 40 phones and 32 tokens, but the synthesizer 41 and 32"):
         convert.to_ir(source, tmp_path / "ir")
-
-
-def test_unknown_names_are_sentences(ir, tmp_path):
-    with pytest.raises(ValueError, match="There is no INT2 of 'tiny'.*precisions: FP16, INT8, INT4"):
-        convert.prepare("tiny", "INT2")
-    with pytest.raises(ValueError, match="There is no FP16 of 'huge'.*Models: tiny, released"):
-        convert.prepare("huge")
-    with pytest.raises(ValueError, match="no precision 'FP16' to compress to"):
-        convert.compress(ir, "FP16", 16, tmp_path)

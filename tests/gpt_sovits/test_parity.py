@@ -1,13 +1,10 @@
 """The networks against outputs of the authors' program, wherever ORACLES has them."""
 
-import json
-import os
 import re
 from functools import cache, lru_cache
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from transformers import HubertConfig
 
@@ -16,10 +13,9 @@ from notebooks.gpt_sovits.sovits import NOISE, VERSIONS, Spectrogram, Synthesize
 from notebooks.gpt_sovits.t2s import Text2SemanticDecoder, visible
 from tests.gpt_sovits.small import InPyTorch
 from tests.oracles import fill
+from tests.references import files, read, section, sections, stored, tensor
 
-ORACLES = Path(os.environ.get("ORACLES") or Path(__file__).parents[1] / "oracles")
-FILES = sorted(ORACLES.glob("gpt_sovits*/*.npz"))
-KEYS = {path: sorted(np.load(path)) for path in FILES}
+FILES = files("gpt_sovits")
 KNOWN = (
     r"t2s/(phones|prompts|forced_tokens|xy_pos|mask_true_is_blocked|prompt_hidden|[kv]_cache\d+_(prompt|last)"
     r"|logits_prompt_then_forced|greedy_idx|greedy_tokens_rep[\d.]+_stop\d+)|sample/probs_k\d+_p[\d.]+_t[\d.]+_r[\d.]+"
@@ -30,32 +26,10 @@ KNOWN = (
 Arrays = dict[str, np.ndarray]
 
 
-def having(pattern: str):
-    """Runs a test once for every key of the reference data that matches."""
-    found = [(path, key) for path in FILES for key in KEYS[path] if re.fullmatch(pattern, key)]
-    ids = [f"{path.parent.name}-{path.stem}-{key}" for path, key in found]
-    return pytest.mark.parametrize(("path", "key"), found, ids=ids)
-
-
-@cache
-def section(path: Path, name: str) -> Arrays:
-    """The stored arrays of a section, by what they are."""
-    with np.load(path) as stored:
-        return {key.partition("/")[2]: stored[key] for key in stored if key.startswith(f"{name}/")}
-
-
-def read(path: Path, file: str) -> dict:
-    return json.loads(path.with_name(file).read_text(encoding="utf-8"))
-
-
 def weights(path: Path, name: str, unused: str) -> dict[str, torch.Tensor]:
     """A checkpoint's tensors, but for those whose key matches `unused`."""
-    entries = {key: e for key, e in read(path, "keys.json")["sections"][name]["keys"].items()}
-    return {
-        key: torch.from_numpy(fill.pytorch(key, e["shape"], e["dtype"], e.get("scale", 1.0), e.get("add", 0.0)))
-        for key, e in entries.items()
-        if not re.match(unused, key)
-    }
+    entries = sections(path)[name]["keys"]
+    return {key: tensor(key, entry) for key, entry in entries.items() if not re.match(unused, key)}
 
 
 def filled(network: torch.nn.Module, tensors: dict[str, torch.Tensor]) -> torch.nn.Module:
@@ -79,9 +53,9 @@ def drawn(name: str, *shape: int) -> torch.Tensor:
 def test_there_is_reference_data_and_all_of_it_is_known():
     assert FILES
     for path in FILES:
-        for key in KEYS[path]:
+        for key in np.load(path):
             assert re.fullmatch(KNOWN, key), f"{key} of {path} is not known"
-        for name in read(path, "keys.json")["sections"]:
+        for name in sections(path):
             assert re.fullmatch(r"t2s_v[12]|vits_v(1|2|2Pro)|hubert|bert", name), f"weights {name} of {path}"
 
 
@@ -119,18 +93,18 @@ def read_aloud(path: Path) -> tuple[Arrays, dict[str, list]]:
     return made, caches | {"last": cache}
 
 
-@having("t2s/(xy_pos|prompt_hidden|logits_prompt_then_forced)")
+@stored(FILES, "t2s/(xy_pos|prompt_hidden|logits_prompt_then_forced)")
 def test_decoder(path, key):
     name = key.partition("/")[2]
     assert_equal(read_aloud(path)[0][name], section(path, "t2s")[name], 2e-5)
 
 
-@having("t2s/mask_true_is_blocked")
+@stored(FILES, "t2s/mask_true_is_blocked")
 def test_what_rows_see(path, key):
     assert (read_aloud(path)[0]["mask_true_is_blocked"].numpy() == section(path, "t2s")["mask_true_is_blocked"]).all()
 
 
-@having(r"t2s/[kv]_cache\d+_(prompt|last)")
+@stored(FILES, r"t2s/[kv]_cache\d+_(prompt|last)")
 def test_cache(path, key):
     """The authors' is kept before the heads are split."""
     kind, layer, when = re.fullmatch(r"t2s/([kv])_cache(\d+)_(prompt|last)", key).groups()
@@ -139,7 +113,7 @@ def test_cache(path, key):
     assert_equal(rows[:, -reference.shape[1] :], reference, 2e-5)
 
 
-@having(r"t2s/greedy_tokens_rep[\d.]+_stop\d+")
+@stored(FILES, r"t2s/greedy_tokens_rep[\d.]+_stop\d+")
 def test_the_likeliest_tokens(path, key):
     """The authors' are those of the prompts and one more than where they stop."""
     stored = section(path, "t2s")
@@ -152,7 +126,7 @@ def test_the_likeliest_tokens(path, key):
     assert len(said) == stored["greedy_idx"] + 1
 
 
-@having("sample/probs_.*")
+@stored(FILES, "sample/probs_.*")
 def test_odds(path, key):
     """The authors drew the logits, and penalised tokens that are not among the likely ones."""
     reference = section(path, "sample")[key.partition("/")[2]][0]
@@ -196,26 +170,26 @@ def spoken(path: Path, name: str) -> dict[str, torch.Tensor]:
     return made | {"ssl_proj": network.ssl_proj(ssl), "extract_latent_codes": network.encode(ssl)[:, None]}
 
 
-@having(r"vits_v\w+/(ge|ge_before_sv|ge512|enc_p_x|m_p|logs_p|ssl_proj|decode_out)")
+@stored(FILES, r"vits_v\w+/(ge|ge_before_sv|ge512|enc_p_x|m_p|logs_p|ssl_proj|decode_out)")
 def test_synthesizer(path, key):
     name, _, what = key.partition("/")
     assert_equal(spoken(path, name)[what], section(path, name)[what], 2e-5)
 
 
-@having(r"vits_v\w+/z")
+@stored(FILES, r"vits_v\w+/z")
 def test_flow(path, key):
     name = key.partition("/")[0]
     assert_equal(spoken(path, name)["z"], section(path, name)["z"], 1e-4)
 
 
-@having(r"vits_v\w+/extract_latent_codes")
+@stored(FILES, r"vits_v\w+/extract_latent_codes")
 def test_tokens_of_a_reference(path, key):
     name = key.partition("/")[0]
     made = spoken(path, name)["extract_latent_codes"]
     assert made.tolist() == section(path, name)["extract_latent_codes"].tolist()
 
 
-@having(r"vits_v\w+/decode_out_tworefs_speed[\d.]+_len")
+@stored(FILES, r"vits_v\w+/decode_out_tworefs_speed[\d.]+_len")
 def test_length_at_another_speed(path, key):
     name, speed = key.partition("/")[0], float(re.search(r"speed([\d.]+)_len", key)[1])
     tokens = section(path, "vits")["codes"].shape[-1]
@@ -223,7 +197,7 @@ def test_length_at_another_speed(path, key):
     assert section(path, name)[key.partition("/")[2]].tolist() == [1, 1, hop * (int(2 * tokens / speed) + 1)]
 
 
-@having(r"spec/spec_every\d+th_bin")
+@stored(FILES, r"spec/spec_every\d+th_bin")
 @torch.inference_mode()
 def test_spectrogram(path, key):
     """Of a tone that rises from 200 to 2000 Hz in a second."""
@@ -235,7 +209,7 @@ def test_spectrogram(path, key):
     assert_equal(made[:, ::every], reference, 1e-4)
 
 
-@having(r"symbols/v\d")
+@stored(FILES, r"symbols/v\d")
 def test_every_symbol_has_an_embedding(path, key):
     name = key.partition("/")[2]
     assert VERSIONS[name] == len(section(path, "symbols")[name])
@@ -254,12 +228,12 @@ def heard(path: Path) -> tuple[torch.Tensor, torch.Tensor]:
     return network.feature_extractor(wav), network(wav).last_hidden_state
 
 
-@having("hubert/last_hidden_state")
+@stored(FILES, "hubert/last_hidden_state")
 def test_hubert(path, key):
     assert_equal(heard(path)[1], section(path, "hubert")["last_hidden_state"], 2e-5)
 
 
-@having(r"hubert/conv_features_ch\d+_\d+")
+@stored(FILES, r"hubert/conv_features_ch\d+_\d+")
 def test_convolutions_of_hubert(path, key):
     first, last = map(int, re.findall(r"\d+", key))
     assert_equal(heard(path)[0][0, first:last][None], section(path, "hubert")[key.partition("/")[2]], 2e-5)
@@ -269,7 +243,7 @@ def test_convolutions_of_hubert(path, key):
 @torch.inference_mode()
 def features(path: Path) -> torch.Tensor:
     """BERT's, of the stored tokens."""
-    shapes = {key: e["shape"] for key, e in read(path, "keys.json")["sections"]["bert"]["keys"].items()}
+    shapes = {key: e["shape"] for key, e in sections(path)["bert"]["keys"].items()}
     words, width = shapes["embeddings.word_embeddings.weight"]
     depth = 1 + max(int(key.split(".")[2]) for key in shapes if key.startswith("encoder.layer."))
     config = {
@@ -282,12 +256,12 @@ def features(path: Path) -> torch.Tensor:
     return network(torch.from_numpy(section(path, "bert")["ids"])).last_hidden_state
 
 
-@having("bert/hidden_minus3")
+@stored(FILES, "bert/hidden_minus3")
 def test_bert(path, key):
     assert_equal(features(path), section(path, "bert")["hidden_minus3"], 2e-5)
 
 
-@having("bert/phone_level")
+@stored(FILES, "bert/phone_level")
 def test_features_of_phones(path, key):
     """Every character's as often as it has phones; the tokens at both ends are none."""
     stored = section(path, "bert")

@@ -197,15 +197,6 @@ def test_tokens_that_the_pipeline_needs_are_asked_for(checkpoint, tmp_path):
         convert.to_ir(copy, tmp_path / "ir")
 
 
-def test_unknown_names_are_sentences(ir, tmp_path):
-    with pytest.raises(ValueError, match="There is no INT2 of 'tiny'.*precisions: FP16, INT8, INT4"):
-        convert.prepare("tiny", "INT2")
-    with pytest.raises(ValueError, match="There is no FP16 of 'huge'.*Models: tiny, released, released-7b"):
-        convert.prepare("huge")
-    with pytest.raises(ValueError, match="no precision 'FP16' to compress to"):
-        convert.compress(ir, "FP16", 64, tmp_path)
-
-
 MEASURE = """
 import resource, sys
 from pathlib import Path

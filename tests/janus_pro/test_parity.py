@@ -1,8 +1,6 @@
 """The network, and drawing with OpenVINO, against outputs of the authors' program wherever ORACLES has them."""
 
-import json
 import math
-import os
 import re
 from functools import cache, lru_cache
 from itertools import combinations
@@ -18,10 +16,10 @@ from transformers import JanusConfig, JanusForConditionalGeneration
 
 from notebooks.janus_pro import convert, network, pipeline
 from tests.oracles import fill
+from tests.references import files, sections, stored, tensor
 from utils.llm import EXACT
 
-ORACLES = Path(os.environ.get("ORACLES") or Path(__file__).parents[1] / "oracles")
-FILES = sorted(ORACLES.glob("janus*/*.npz"))
+FILES = files("janus")
 KNOWN = (
     r"vision/(features|aligned)_every\d+(st|nd|rd|th)_token"
     r"|vq/(decoded_stride\d+|decoded_mean_std|uint8_stride\d+|codebook_entry|encode_ids_\d+px|encode_prequant)"
@@ -31,16 +29,9 @@ KNOWN = (
 PAINTING = ("model.generation_embeddings", "model.generation_aligner", "model.generation_head")
 
 
-def stored(pattern: str):
-    """Runs a test once for every stored array whose key matches."""
-    found = [(path, key) for path in FILES for key in np.load(path) if re.fullmatch(pattern, key)]
-    ids = [f"{path.parent.name}-{path.stem}-{key}" for path, key in found]
-    return pytest.mark.parametrize(("path", "key"), found, ids=ids)
-
-
 def entries(path: Path) -> dict[str, dict]:
     """The authors' tensors of an oracle: shape, dtype and recipe by key."""
-    (section,) = json.loads(path.with_name("keys.json").read_text(encoding="utf-8"))["sections"].values()
+    (section,) = sections(path).values()
     return section["keys"]
 
 
@@ -97,10 +88,7 @@ def build(path: Path, *parts: str) -> JanusForConditionalGeneration:
     """The network with the weights that the oracle was made with, in these parts."""
     found = {}
     for key, entry in entries(path).items():
-        recipe = entry["shape"], entry["dtype"], entry.get("scale", 1.0), entry.get("add", 0.0)
-        found |= network.named(
-            key, tuple(entry["shape"]), lambda key=key, recipe=recipe: torch.from_numpy(fill.pytorch(key, *recipe))
-        )
+        found |= network.named(key, tuple(entry["shape"]), lambda key=key, entry=entry: tensor(key, entry))
     with torch.device("meta"):
         model = JanusForConditionalGeneration(configuration({key: e["shape"] for key, e in entries(path).items()}))
     return network.fill(model, found, parts, None)
@@ -147,13 +135,13 @@ def seen(path: Path) -> dict[str, torch.Tensor]:
     return {"features": found.last_hidden_state, "aligned": found.pooler_output}
 
 
-@stored(r"vision/(features|aligned)_every\d+.._token")
+@stored(FILES, r"vision/(features|aligned)_every\d+.._token")
 def test_pictures_are_seen(path, key):
     step = int(re.search(r"\d+", key)[0])
     assert_equal(seen(path)[re.search("features|aligned", key)[0]][:, ::step], np.load(path)[key], 2e-5)
 
 
-@stored(r"vq/decoded_stride\d+")
+@stored(FILES, r"vq/decoded_stride\d+")
 @torch.inference_mode()
 def test_pictures_are_made_of_tokens(path, key):
     """Also as bytes; and the picture as a whole by its mean and deviation."""
@@ -171,7 +159,7 @@ def test_pictures_are_made_of_tokens(path, key):
     assert np.abs(painted.astype(int) - expected).max() <= 1 and (painted != expected).mean() < 1e-3
 
 
-@stored(r"vq/encode_ids_\d+px")
+@stored(FILES, r"vq/encode_ids_\d+px")
 @torch.inference_mode()
 def test_pictures_are_made_tokens(path, key):
     reference, size = np.load(path), int(re.search(r"\d+", key)[0])
@@ -182,7 +170,7 @@ def test_pictures_are_made_tokens(path, key):
     assert network.encode_pictures(model, pixels)[0].tolist() == reference[key].tolist()
 
 
-@stored(r"gen/embed_ids.*")
+@stored(FILES, r"gen/embed_ids.*")
 @torch.inference_mode()
 def test_tokens_of_pictures_are_embedded(path, key):
     ids = [int(number) for number in key.split("_")[2:]]
@@ -191,7 +179,7 @@ def test_tokens_of_pictures_are_embedded(path, key):
     assert_equal(found, np.load(path)[key], 1e-5)
 
 
-@stored("text/logits_last")
+@stored(FILES, "text/logits_last")
 @torch.inference_mode()
 def test_words_follow_words_and_a_picture(path, key):
     """The picture's first embeddings stand for some of the ids. For which the oracle does not tell, so it is found."""
@@ -209,7 +197,7 @@ def test_words_follow_words_and_a_picture(path, key):
     assert len(fits) == 1
 
 
-@stored(r"cfg/logits_every\d+..")
+@stored(FILES, r"cfg/logits_every\d+..")
 @torch.inference_mode()
 def test_guided_logits(path, key):
     """The authors' loop, without sampling: every step reads the token that they chose."""
@@ -260,7 +248,7 @@ def opened(path: Path) -> pipeline.Janus:
     return janus
 
 
-@stored("cfg/greedy_tokens")
+@stored(FILES, "cfg/greedy_tokens")
 def test_openvino_draws_the_authors_tokens(path, key):
     reference = np.load(path)
     janus = opened(path)
@@ -277,7 +265,7 @@ def test_openvino_draws_the_authors_tokens(path, key):
         assert_equal(hidden, reference["cfg/hidden_last_step0"][place : place + 2], 3e-5)
 
 
-@stored(r"pre/pixels_stride\d+")
+@stored(FILES, r"pre/pixels_stride\d+")
 def test_pictures_are_made_small_and_square(path, key):
     """The same picture, read and prepared by the pipeline."""
     reference, step = np.load(path), int(key.partition("stride")[2])

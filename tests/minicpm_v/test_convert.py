@@ -187,15 +187,6 @@ def test_compressed_weights_are_integers_and_stay_close(ir_2_6, tmp_path, precis
     assert 0 < row["max_abs_diff"] and row["cosine"] > (0.999 if precision == "INT8" else 0.97)
 
 
-def test_unknown_names_are_sentences(ir_2_6, tmp_path):
-    with pytest.raises(ValueError, match="There is no INT2 of 'tiny'.*precisions: FP16, INT8, INT4"):
-        convert.prepare("tiny", "INT2")
-    with pytest.raises(ValueError, match="There is no FP16 of 'huge'.*Models: tiny, released"):
-        convert.prepare("huge")
-    with pytest.raises(ValueError, match="no precision 'FP16' to compress to"):
-        convert.compress(ir_2_6, "FP16", 64, tmp_path)
-
-
 def test_a_template_is_asked_for(checkpoint_2_6, tmp_path):
     damaged = shutil.copytree(checkpoint_2_6, tmp_path / "damaged")
     for path in damaged.glob("chat_template*"):

@@ -17,9 +17,9 @@ from notebooks.minicpm_v import network, slicing
 from notebooks.minicpm_v.network import MiniCPMV, load, save_tiny, scale
 from tests.minicpm_v import small
 from tests.oracles import fill
+from tests.references import files, sections, stored, tensor
 
-ORACLES = Path(os.environ.get("ORACLES") or Path(__file__).parents[1] / "oracles")
-FILES = sorted(ORACLES.glob("minicpm_v*/*.npz"))
+FILES = files("minicpm_v")
 SECTIONS = {  # of weights: part of the network and version
     "resampler_2_0": ("resampler", 2.0),
     "resampler_2_6": ("resampler", 2.6),
@@ -36,17 +36,10 @@ KNOWN = (
 )
 
 
-def stored(pattern: str):
-    """Runs a test once for every stored array whose key matches."""
-    found = [(path, key) for path in FILES for key in np.load(path) if re.fullmatch(pattern, key)]
-    ids = [f"{path.parent.name}-{path.stem}-{key}" for path, key in found]
-    return pytest.mark.parametrize(("path", "key"), found, ids=ids)
-
-
 @lru_cache(maxsize=1)  # they are large
 def build(path: Path, name: str) -> torch.nn.Module:
     """A part of the network with the weights that the oracle was made with, its other parts without any."""
-    section = json.loads(path.with_name("keys.json").read_text(encoding="utf-8"))["sections"][name]
+    section = sections(path)[name]
     (part, version), shapes = SECTIONS[name], {key: e["shape"] for key, e in section["keys"].items()}
     assert section["prefix"] == f"{part}."
     config = small.CONFIGS[version] | {"query_num": 64} | section.get("config", {})
@@ -60,10 +53,7 @@ def build(path: Path, name: str) -> torch.nn.Module:
     with torch.device("meta"):
         module = MiniCPMV(config).get_submodule(part)
     tensors = {
-        key: torch.from_numpy(fill.pytorch(key, e["shape"], e["dtype"], e.get("scale", 1.0), e.get("add", 0.0)))
-        * scale(f"{part}.{key}", config)
-        for key, e in section["keys"].items()
-        if not e.get("fixed")
+        key: tensor(key, e) * scale(f"{part}.{key}", config) for key, e in section["keys"].items() if not e.get("fixed")
     }
     formulas = {
         key: x for key, x in module.state_dict().items() if key not in tensors and section["keys"][key]["fixed"]
@@ -88,10 +78,10 @@ def test_there_is_reference_data_and_all_of_it_is_known():
     for path in FILES:
         for key in np.load(path):
             assert re.fullmatch(KNOWN, key), f"{key} of {path} is not known"
-        assert json.loads(path.with_name("keys.json").read_text(encoding="utf-8"))["sections"].keys() <= SECTIONS.keys()
+        assert sections(path).keys() <= SECTIONS.keys()
 
 
-@stored(r"resampler_2_[06]/out.*")
+@stored(FILES, r"resampler_2_[06]/out.*")
 @torch.inference_mode()
 def test_resampler(path, key):
     """Several grids in a row, the smaller ones padded."""
@@ -107,7 +97,7 @@ def test_resampler(path, key):
     assert_equal(every(embeddings, reference), reference, 3e-5)
 
 
-@stored(r"vpm_2_0/features.*")
+@stored(FILES, r"vpm_2_0/features.*")
 @torch.inference_mode()
 def test_tower_of_2_0(path, key):
     reference, (size, side, other) = np.load(path)[key], re.search(r"features_((\d+)(?:x(\d+))?)", key).groups()
@@ -118,7 +108,7 @@ def test_tower_of_2_0(path, key):
     assert_equal(every(features, reference), reference, 3e-5)
 
 
-@stored("vpm_2_6/features")
+@stored(FILES, "vpm_2_6/features")
 @torch.inference_mode()
 def test_tower_of_2_6(path, key):
     """The oracle has the first picture alone; together with a smaller one, padded, it must come out the same."""
@@ -147,7 +137,7 @@ def test_tower_of_2_6(path, key):
         assert_equal(every(embeddings, known), known, 1e-5)
 
 
-@stored("llm_2_0/logits")
+@stored(FILES, "llm_2_0/logits")
 @torch.inference_mode()
 def test_language_model_of_2_0(path, key):
     """The whole prompt, and one more token after it."""

@@ -1,7 +1,5 @@
 """Slices, positions and placeholder text: against the authors' program, and against what they are meant to be."""
 
-import json
-import os
 import re
 from pathlib import Path
 
@@ -12,9 +10,9 @@ from PIL import Image
 
 from notebooks.minicpm_v import slicing
 from notebooks.minicpm_v.slicing import Plan
+from tests.references import files, sections
 
-ORACLES = Path(os.environ.get("ORACLES") or Path(__file__).parents[1] / "oracles")
-FILES = sorted(ORACLES.glob("minicpm_v*/*.npz"))
+FILES = files("minicpm_v")
 
 
 def matching(pattern: str):
@@ -30,8 +28,7 @@ def matching(pattern: str):
 
 def width(path: Path, version: str) -> int:
     """Of the resampler that an oracle was made with; every so many values of its positions are stored."""
-    sections = json.loads(path.with_name("keys.json").read_text(encoding="utf-8"))["sections"]
-    return sections[f"resampler_{version}"]["keys"]["query"]["shape"][1]
+    return sections(path)[f"resampler_{version}"]["keys"]["query"]["shape"][1]
 
 
 def test_there_is_reference_data():

@@ -24,10 +24,10 @@ from notebooks.sambert_hifigan.frontend import (
     standard_tables,
 )
 from notebooks.sambert_hifigan.normalise import normalise
+from tests.references import files, section
 
 ROOT = Path(__file__).parents[2]
-ORACLES = Path(os.environ.get("ORACLES") or ROOT / "tests" / "oracles")
-FILES = sorted(path for path in ORACLES.glob("kantts*/*.npz") if "frontend/symbols" in np.load(path))
+FILES = [path for path in files("kantts") if "frontend/symbols" in np.load(path)]
 SECTION = {"emotion": "emo_category", "speaker": "speaker_category"}  # the authors' names of streams
 
 
@@ -63,12 +63,12 @@ def syllables(frontend: Frontend, text: str) -> str:
 
 
 def test_there_is_reference_data():
-    assert FILES, f"No kantts*/*.npz with a frontend section in {ORACLES}."
+    assert FILES
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name)
 def test_symbols_become_the_ids_of_the_authors(path):
-    stored = {key.removeprefix("frontend/"): value for key, value in np.load(path).items() if "frontend/" in key}
+    stored = section(path, "frontend")
     known = {"symbols", *(f"{kind}_{SECTION.get(s, s)}" for kind in ("ids", "table") for s in Symbol._fields)}
     assert stored.keys() <= known
     text = str(stored["symbols"]).split("\t")[-1]

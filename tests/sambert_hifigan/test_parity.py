@@ -1,7 +1,5 @@
 """The networks against outputs of the authors' program, wherever ORACLES has them."""
 
-import json
-import os
 import re
 from functools import cache
 from pathlib import Path
@@ -12,9 +10,9 @@ import torch
 
 from notebooks.sambert_hifigan import acoustic, checkpoint, layers, vocoder
 from tests.oracles import fill
+from tests.references import files, read, section, sections, tensor
 
-ORACLES = Path(os.environ.get("ORACLES") or Path(__file__).parents[1] / "oracles")
-FILES = sorted(ORACLES.glob("kantts*/*.npz"))
+FILES = files("kantts")
 KEYS = {path: set(np.load(path)) for path in FILES}
 ACOUSTIC = {
     *("inputs_ling", "inputs_emotion", "inputs_speaker", "se", "text_encoder_out", "pitch_predictions"),
@@ -44,25 +42,10 @@ def having(pattern: str):
 
 
 @cache
-def section(path: Path, name: str) -> Arrays:
-    """The stored arrays of a section, by what they are."""
-    with np.load(path) as stored:
-        return {key.partition("/")[2]: stored[key] for key in stored if key.startswith(f"{name}/")}
-
-
-def read(path: Path, file: str) -> dict:
-    return json.loads(path.with_name(file).read_text(encoding="utf-8"))
-
-
-@cache
 def build(path: Path, name: str) -> torch.nn.Module:
     """The section's network, read from a state dict as the authors' file has it; formulas are left out there."""
-    entries, params = read(path, "keys.json")["sections"][name]["keys"], read(path, "meta.json")["configs"][name]
-    tensors = {
-        key: torch.from_numpy(fill.pytorch(key, e["shape"], e["dtype"], e.get("scale", 1.0), e.get("add", 0.0)))
-        for key, e in entries.items()
-        if not e.get("fixed")
-    }
+    entries, params = sections(path)[name]["keys"], read(path, "meta.json")["configs"][name]
+    tensors = {key: tensor(key, entry) for key, entry in entries.items() if not entry.get("fixed")}
     shapes = {key: torch.Size(e["shape"]) for key, e in entries.items()}
     if name.startswith("sambert"):
         network = acoustic.KanTtsSAMBERT({"Model": {"KanTtsSAMBERT": {"params": params}}})

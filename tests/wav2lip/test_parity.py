@@ -1,7 +1,5 @@
 """PyTorch, OpenVINO and the pipeline against outputs of the authors' program, wherever ORACLES has them."""
 
-import json
-import os
 import re
 from functools import cache
 from pathlib import Path
@@ -14,10 +12,10 @@ import torch
 from notebooks.wav2lip import convert, detection, pipeline
 from notebooks.wav2lip.network import S3FD, SyncNet, Wav2Lip
 from tests.oracles import fill
+from tests.references import files, section, sections, tensor
 from tests.wav2lip.toy import EXACT, run
 
-ORACLES = Path(os.environ.get("ORACLES") or Path(__file__).parents[1] / "oracles")
-FILES = sorted(ORACLES.glob("wav2lip*/*.npz"))
+FILES = files("wav2lip")
 NETWORKS = {"wav2lip": Wav2Lip, "syncnet": SyncNet, "s3fd": S3FD}
 CONVERT = {
     "wav2lip": convert.convert_generator,
@@ -46,12 +44,6 @@ def networks():
     return pytest.mark.parametrize(("oracle", "name"), found, ids=ids)
 
 
-def section(path: Path, name: str) -> Arrays:
-    """The stored arrays of a section, by what they are."""
-    with np.load(path) as stored:
-        return {key.partition("/")[2]: stored[key] for key in stored if key.startswith(f"{name}/")}
-
-
 def drawn_or(stored: Arrays, key: str, name: str, shape: tuple[int, ...], low: float = 0, high: float = 1):
     """An input that is stored, or too large for that and drawn."""
     return stored[key] if key in stored else fill.uniform_input(name, shape, low, high)
@@ -59,15 +51,9 @@ def drawn_or(stored: Arrays, key: str, name: str, shape: tuple[int, ...], low: f
 
 @cache
 def build(path: Path, name: str) -> torch.nn.Module:
-    sections = json.loads(path.with_name("keys.json").read_text(encoding="utf-8"))["sections"]
-    assert sections.keys() <= NETWORKS.keys()
-    entries = sections[name]["keys"]
-    tensors = {
-        key: torch.from_numpy(fill.pytorch(key, e["shape"], e["dtype"], e.get("scale", 1.0), e.get("add", 0.0)))
-        for key, e in entries.items()
-    }
+    assert sections(path).keys() <= NETWORKS.keys()
     network = NETWORKS[name]()
-    network.load_state_dict(tensors)
+    network.load_state_dict({key: tensor(key, entry) for key, entry in sections(path)[name]["keys"].items()})
     return network.eval()
 
 
