@@ -185,8 +185,8 @@ OPPOSITE = {"left of": "right of", "right of": "left of", "above": "below", "bel
 class Question:
     """A question of one of KINDS in words, and its answer: a word or two, a digit, or the letters of a printed word.
 
-    Counts and relations have a reason: the places to look at, and how they lie to each other. Training says it before
-    the answer, with a colon.
+    Counts, relations and labels have a reason: the places to look at, and for relations what would be yes, what no,
+    and which of them is there. Training says it before the answer, with a colon.
     """
 
     kind: str
@@ -223,7 +223,9 @@ def ask(scene: Scene, kind: str, rng: np.random.Generator, wordings: dict = WORD
     if kind == "relation":
         return _relation(scene, wording, thing, name, rng)
     answer = {"colour": thing.colour, "place": thing.place, "label": thing.label}[kind]
-    return Question(kind, wording.format(a=name, A=_capital(name)), answer)
+    # there are several labels: who has said where the thing is reads the one below it
+    reason = f"{thing.colour} {thing.shape} {thing.place}" if kind == "label" else ""
+    return Question(kind, wording.format(a=name, A=_capital(name)), answer, reason)
 
 
 def questions(scene: Scene, rng: np.random.Generator, count: int) -> list[Question]:
@@ -304,7 +306,9 @@ def _relation(scene: Scene, wording: str, thing: Thing, name: str, rng: np.rando
     beside = str(rng.choice([words for words, steps in apart.items() if steps]))
     true = apart[beside] > 0
     places = ", ".join(f"{n.removeprefix('the ')} {t.place}" for t, n in ((thing, name), (other, other_name)))
-    reason = f"{places}, {beside if true else OPPOSITE[beside]}"
+    # which word would mean yes stands before the word that fits: to copy is easier to learn than to compare
+    asked, other_way = (words.split()[0] for words in (beside, OPPOSITE[beside]))
+    reason = f"{places}, {asked} yes, {other_way} no, {asked if true else other_way}"
     return Question("relation", wording.format(a=name, b=other_name, beside=beside), "yes" if true else "no", reason)
 
 

@@ -1,8 +1,9 @@
 """Trains the tiny checkpoint: `python -m notebooks.minicpm_v.train_tiny`.
 
-Five stages, each kept in models/minicpm_v-training, so that a run that was stopped goes on where it was:
+Six stages, each kept in models/minicpm_v-training, so that a run that was stopped goes on where it was:
   seeing   vision tower and resampler learn what is where: shape, colour and letter at four points of every patch
   reading  both go on where letters are printed
+  judging  the language model learns, by words alone, what follows from the places of two things
   naming   the resampler learns to pass things on by the language model's own embeddings of their names
   small    resampler and language model learn to tell and answer questions about pictures that stay whole
   large    both learn pictures that are sliced, with words that only the slices show, among small ones
@@ -32,9 +33,9 @@ from utils.training import half, optimise
 
 TINY = Path(__file__).parent / "tiny"
 WORK = Path(__file__).parents[2] / "models" / "minicpm_v-training"
-SEEDS = {"seeing": 1, "reading": 4, "naming": 6, "small": 2, "large": 3}
-STEPS = {"seeing": 6000, "reading": 2500, "naming": 300, "small": 3250, "large": 6000}
-RATES = {"seeing": 2e-3, "reading": 1e-3, "naming": 1e-3, "small": 1.5e-3, "large": 1.2e-3}
+SEEDS = {"seeing": 1, "reading": 4, "judging": 5, "naming": 6, "small": 2, "large": 3}
+STEPS = {"seeing": 6000, "reading": 2500, "judging": 300, "naming": 300, "small": 3250, "large": 8000}
+RATES = {"seeing": 2e-3, "reading": 1e-3, "judging": 1e-3, "naming": 1e-3, "small": 1.5e-3, "large": 1.2e-3}
 DESCRIBED, PORTRAYED = 0.1, 0.5  # shares of conversations that only describe a picture, or one thing after another
 TURNS = 8  # questions of the others, at most
 CLASSES = (len(SHAPES) + 1, len(COLOURS) + 1, len(LETTERS) + 1)  # of a point: 0 is none of them
@@ -150,7 +151,7 @@ class Batches:
             slices += pieces(picture)
             text = slicing.placeholder(plan(picture).grid, CONFIG["query_num"], index=number) + "\n"
             for question in asked:
-                given = self.encode(f"<|im_start|>user\n{text}{question.text}<|im_end|>\n<|im_start|>assistant\n")
+                given = self.encode(self.turn(text + question.text))
                 answer = self.encode(f"{question.said}<|im_end|>")
                 after = self.encode("\n")
                 ids += given + answer + after
@@ -158,9 +159,26 @@ class Batches:
                 text = ""
         return slices, ids, learned
 
+    @staticmethod
+    def turn(text: str) -> str:
+        """What is said up to where the answer begins."""
+        return f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
+
     def questions(self, count: int, rng: np.random.Generator, large: bool) -> dict[str, Tensor]:
         """Conversations: what `answers` takes."""
         return self.collate([self.talk(conversation(rng, large)) for _ in range(count)])
+
+    def judgements(self, count: int, rng: np.random.Generator) -> dict[str, Tensor]:
+        """Questions about how two things lie, without a picture: their places are given, what follows is learned."""
+        rows: list[tuple[list[int], list[bool]]] = []
+        while len(rows) < count:
+            question = questions.ask(pictures.small_scene(rng), "relation", rng)
+            if question:
+                first, second, *_ = question.said.split(", ")
+                ids = self.encode(self.turn(question.text) + f"{question.said}<|im_end|>")
+                given = self.encode(self.turn(question.text) + f"{first}, {second}")
+                rows.append((ids, [place >= len(given) for place in range(len(ids))]))
+        return padded(rows)
 
     def names(self) -> list[list[Tensor]]:
         """Token ids of the names of all shapes, colours and letters; the first two have two spellings, as a word that
@@ -173,14 +191,8 @@ class Batches:
         return [[torch.tensor([self.encode(name) for name in names])[:, 0] for names in same] for same in spellings]
 
     def collate(self, talks: list) -> dict[str, Tensor]:
-        """Conversations side by side, padded at their ends."""
-        length = max(len(ids) for _, ids, _ in talks)
-        ids = torch.full((len(talks), length), SPECIAL.index("<|endoftext|>"))
-        learned = torch.zeros(len(talks), length, dtype=torch.bool)
-        for row, (_, tokens, wanted) in enumerate(talks):
-            ids[row, : len(tokens)] = torch.tensor(tokens)
-            learned[row, : len(tokens)] = torch.tensor(wanted, dtype=torch.bool)
-        return tensors([piece for slices, _, _ in talks for piece in slices]) | {"ids": ids, "learned": learned}
+        """Conversations side by side, with all their slices."""
+        return tensors([piece for slices, _, _ in talks for piece in slices]) | padded([talk[1:] for talk in talks])
 
     def points(self, count: int, rng: np.random.Generator, printed: bool) -> dict[str, Tensor]:
         """Slices, and what is at four points of each patch [n, patches, 4, 3], -100 where nobody asks.
@@ -200,6 +212,17 @@ class Batches:
                     slices.append(cuts[number])
                     truths.append(at_points(truth))
         return tensors(slices) | {"truth": nn.utils.rnn.pad_sequence(truths, True, -100)}
+
+
+def padded(rows: list) -> dict[str, Tensor]:
+    """Token ids and what of them is to be learned, side by side, padded at their ends."""
+    length = max(len(ids) for ids, _ in rows)
+    ids = torch.full((len(rows), length), SPECIAL.index("<|endoftext|>"))
+    learned = torch.zeros(len(rows), length, dtype=torch.bool)
+    for row, (tokens, wanted) in enumerate(rows):
+        ids[row, : len(tokens)] = torch.tensor(tokens)
+        learned[row, : len(tokens)] = torch.tensor(wanted, dtype=torch.bool)
+    return {"ids": ids, "learned": learned}
 
 
 def plan(picture: Image.Image) -> slicing.Plan:
@@ -347,14 +370,20 @@ def spread_words(model: MiniCPMV) -> None:
 
 def answers(model: MiniCPMV, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
     """Logits of the tokens to be learned [k, vocabulary], and those tokens [k]."""
-    ids, learned = batch["ids"], batch["learned"]
+    ids = batch["ids"]
     pictures = model.encode_images(
         batch["pixel_values"], batch["patch_attention_mask"], batch["position_ids"], batch["sizes"]
     )
     embeds = model.llm.model.embed_tokens(ids).to(pictures.dtype)
     embeds = embeds.masked_scatter((ids == SPECIAL.index("<unk>"))[..., None], pictures.flatten(0, 1))
+    return said(model, embeds, batch)
+
+
+def said(model: MiniCPMV, embeds: Tensor, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Logits of the tokens to be learned [k, vocabulary], and those tokens [k], of embeddings [n, tokens, D]."""
+    later = batch["learned"][:, 1:]
     hidden = model.llm.model(inputs_embeds=embeds, use_cache=False).last_hidden_state
-    return model.llm.lm_head(hidden[:, :-1][learned[:, 1:]]).float(), ids[:, 1:][learned[:, 1:]]
+    return model.llm.lm_head(hidden[:, :-1][later]).float(), batch["ids"][:, 1:][later]
 
 
 def attend_in_fp32(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask, **options) -> tuple:
@@ -367,6 +396,23 @@ AttentionInterface.register("fp32", attend_in_fp32)
 AttentionMaskInterface.register("fp32", sdpa_mask)
 
 
+def learn_to_judge(model: MiniCPMV, batches: Batches) -> None:
+    """Teach the language model which word that fits means yes, and which no: few answers about pictures depend on it.
+
+    Learned by the way, yes and no stay at chance for thousands of steps.
+    """
+
+    def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
+        batch = batches.judgements(48, rng)
+        with half():
+            logits, tokens = said(model, model.llm.model.embed_tokens(batch["ids"]), batch)
+        verdicts = torch.roll(tokens == SPECIAL.index("<|im_end|>"), -1)  # the token before the end
+        right = (logits.argmax(-1) == tokens)[verdicts].float().mean()
+        return {"loss": F.cross_entropy(logits, tokens), "right": right}
+
+    optimise(WORK / "judging.pt", model.llm, loss, **settings("judging"))
+
+
 def learn_to_answer(model: MiniCPMV, batches: Batches, stage: str) -> None:
     """Teach resampler and language model to answer, in stage "large" about sliced pictures, too."""
     model.vpm.requires_grad_(False)
@@ -377,7 +423,7 @@ def learn_to_answer(model: MiniCPMV, batches: Batches, stage: str) -> None:
     weight[letters] = weight[verdicts] = HARD  # spelling and judging take longest to learn
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
-        large = stage == "large" and step % 2 == 0
+        large = stage == "large" and step % 4 > 0
         with half():
             logits, tokens = answers(model, batches.questions(12 if large else 16, rng, large))
         right = (logits.argmax(-1) == tokens).float().mean()
@@ -412,6 +458,7 @@ def main() -> None:
     network = Seeing(model)
     learn_to_see(network, batches, "seeing")
     learn_to_see(network, batches, "reading")
+    learn_to_judge(model, batches)
     learn_to_see(network, batches, "naming")
     learn_to_answer(model, batches, "small")
     learn_to_answer(model, batches, "large")

@@ -1,5 +1,7 @@
 """What the tiny checkpoint is trained on: pictures with the truth at their points, conversations with their answers."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,8 @@ import torch
 from notebooks.minicpm_v import train_tiny as training
 from notebooks.minicpm_v.network import MiniCPMV
 from utils.scenes import COLOURS, LETTERS, SHAPES
+
+LIES = [("left", "right"), ("right", "left"), ("above", "below"), ("below", "above")]
 
 
 @pytest.fixture(scope="module")
@@ -120,3 +124,26 @@ def test_an_output_that_holds_the_right_names_alone_is_named_best(batches):
 
     nothing = torch.zeros(256)
     assert error(held, nothing) < 0.3 * error(nothing, nothing) < 0.3 * error(nothing, held)
+
+
+def test_judging_begins_after_the_places(batches):
+    tokenizer = training.make_tokenizer()
+    batch = batches.judgements(20, np.random.default_rng(9))
+    assert "pixel_values" not in batch
+    for ids, learned in zip(batch["ids"], batch["learned"], strict=True):
+        given, follows = tokenizer.decode(ids[~learned]), tokenizer.decode(ids[learned])
+        asked, other = next((a, b) for a, b in LIES if re.match(f", {a} yes, {b} no, ", follows))
+        fits = re.fullmatch(r", \w+ yes, \w+ no, (\w+): (yes|no)<\|im_end\|>", follows)
+        assert f" {asked} " in given and fits[1] in (asked, other) and (fits[1] == asked) == (fits[2] == "yes")
+
+
+def test_judging_teaches_the_language_model_alone(batches, tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "WORK", tmp_path)
+    monkeypatch.setitem(training.STEPS, "judging", 1)
+    torch.manual_seed(0)
+    model = MiniCPMV(training.CONFIG)
+    before = {key: x.clone() for key, x in model.state_dict().items()}
+    training.learn_to_judge(model, batches)
+    assert {key.partition(".")[0] for key, x in model.state_dict().items() if not torch.equal(x, before[key])} == {
+        "llm"
+    }

@@ -70,11 +70,16 @@ def test_answers_are_true(kind, text, answer):
     [
         ("count", "How many circles are there?", "top, bottom left: 2"),
         ("count", "How many crosses are there?", "0"),
-        ("relation", "Is the star below the red circle?", "star top left, red circle bottom left, above: no"),
+        (
+            "relation",
+            "Is the star below the red circle?",
+            "star top left, red circle bottom left, below yes, above no, above: no",
+        ),
+        ("label", "What is written under the star?", "red star top left: COIN"),
         ("colour", "What colour is the star?", "red"),
     ],
 )
-def test_counts_and_relations_have_a_reason(kind, text, said):
+def test_counts_relations_and_labels_have_a_reason(kind, text, said):
     found = {question.text: question for question in all_asked(kind, 2000)}[text]
     assert found.said == said and found.answer == said.rpartition(": ")[2]
 
