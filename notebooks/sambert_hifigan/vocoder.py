@@ -94,11 +94,11 @@ class Source(nn.Module):
 
         phase: [B, H, 1], of each sine at the beginning, in radians. noise: [B, H, S], normally distributed.
         """
-        turns = f0 * self.multiples / self.rate  # in a sample
-        whole = turns * self.hop
-        whole = whole - whole.floor()
-        before = whole.cumsum(-1) - whole  # up to each frame; only what is left of full turns, or FP32 would lose it
-        angle = before[..., None] + turns[..., None] * self.samples
+        pitch, frames = f0 * self.multiples, self.rate / self.hop  # Hz, frames a second
+        left = pitch - frames * (pitch / frames).floor()  # of full turns in a frame; exact, or each runtime would drift
+        before = left.cumsum(-1) - left
+        before = (before - frames * (before / frames).floor()) / frames  # turns up to each frame
+        angle = before[..., None] + (pitch / self.rate)[..., None] * self.samples
         angle = (angle - angle.floor()).flatten(2)
         voiced = voiced.repeat_interleave(self.hop, -1)
         sines = SINE * torch.sin(2 * math.pi * angle + phase) + VOICED_NOISE * noise
