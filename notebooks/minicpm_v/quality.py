@@ -28,7 +28,8 @@ Ask = Callable[[Image.Image, str, bool], str]  # picture, question, whether to s
 LONGEST = 40  # tokens of an answer, reasons included
 SMALL_WORDS = "label"  # the kind that slicing is for
 MARGIN = 0.05  # how far below PyTorch an accuracy may be
-AIMS = dict.fromkeys(KINDS, 0.85) | {SMALL_WORDS: 0.7}  # accuracies that the tiny checkpoint is to keep in any case
+# accuracies that the tiny checkpoint is to reach in any case; small words are meant to reach 0.85, and do not yet
+AIMS = dict.fromkeys(KINDS, 0.9) | {SMALL_WORDS: 0.7}
 AGREEMENT = 0.85  # of the tokens with PyTorch's
 TOKENS = "token agreement with PyTorch"
 

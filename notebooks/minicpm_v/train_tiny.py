@@ -397,9 +397,9 @@ AttentionMaskInterface.register("fp32", sdpa_mask)
 
 
 def learn_to_judge(model: MiniCPMV, batches: Batches) -> None:
-    """Teach the language model which word that fits means yes, and which no: few answers about pictures depend on it.
+    """Teach the language model, by words alone, to say which of two words fits and whether that means yes or no.
 
-    Learned by the way, yes and no stay at chance for thousands of steps.
+    Learned with pictures only, yes and no stay at chance for thousands of steps.
     """
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
@@ -414,7 +414,7 @@ def learn_to_judge(model: MiniCPMV, batches: Batches) -> None:
 
 
 def learn_to_answer(model: MiniCPMV, batches: Batches, stage: str) -> None:
-    """Teach resampler and language model to answer, in stage "large" about sliced pictures, too."""
+    """Teach resampler and language model to answer, in stage "large" mostly about sliced pictures."""
     model.vpm.requires_grad_(False)
     model.llm.set_attn_implementation("fp32")
     model.llm.model.compile(dynamic=True)

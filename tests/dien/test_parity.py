@@ -33,7 +33,7 @@ def oracle(request) -> tuple[DIEN, dict[str, np.ndarray], dict[str, np.ndarray]]
 
 @cache
 def build(path: Path) -> DIEN:
-    assert sections(path).keys() <= SECTIONS, sections(path).keys()
+    assert sections(path) and sections(path).keys() <= SECTIONS, sections(path).keys()
     (entries,) = (section["keys"] for section in sections(path).values())
     tensors = {name: fill.tensorflow(name, e["shape"], e.get("scale", 1.0)) for name, e in entries.items()}
     network = DIEN(Config.of(tensors)).eval()
