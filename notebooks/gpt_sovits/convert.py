@@ -186,7 +186,7 @@ class _Language(nn.Module):
 
     def forward(self, inputs_embeds: Tensor, attention_mask: Tensor, text_length: Tensor, *past: Tensor) -> tuple:
         seen = visible(inputs_embeds.shape[1], attention_mask.shape[1], text_length)
-        mask = seen & attention_mask[:, None, None].bool()
+        mask = tracing.additive(seen & attention_mask[:, None, None].bool())
         cache = list(zip(past[::2], past[1::2], strict=True))
         x, cache = self.network.run(inputs_embeds, mask, cache)
         return self.network.ar_predict_layer(x[:, -1]), *(rows for pair in cache for rows in pair)

@@ -53,7 +53,7 @@ class Layer(nn.Module):
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
 
     def forward(self, x: Tensor, mask: Tensor | None, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """[B, T, D] and the longer cache, for x [B, T, D], mask [B or 1, 1, T, P + T] bool, True where a row sees, and
+        """[B, T, D] and the longer cache, for x [B, T, D], mask [B or 1, 1, T, P + T], True or 0 where a row sees, and
         the cached keys and values [B, H, P, D / H]."""
         rows = F.linear(x, self.self_attn.in_proj_weight, self.self_attn.in_proj_bias)
         query, *new = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in rows.chunk(3, -1))

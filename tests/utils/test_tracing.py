@@ -61,6 +61,11 @@ def test_rows_go_on_from_the_rows_of_the_cache_that_are_asked_for(stateful):
     assert np.abs(crossed[::-1] - straight).max() < 1e-5 < np.abs(crossed - straight).max()
 
 
+def test_attention_is_told_numbers_where_it_may_look(stateful):
+    attention = [x for x in stateful.get_ops() if x.get_type_name() == "ScaledDotProductAttention"]
+    assert [x.input_value(3).get_element_type() for x in attention] == [ov.Type.f32] * 2  # with booleans it is slow
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_weights_stay_as_they_are(dtype):
     torch.manual_seed(0)
