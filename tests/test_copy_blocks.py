@@ -19,6 +19,7 @@ from notebooks.dien import convert as dien
 from notebooks.graph_customization import convert as graph_customization
 from notebooks.minicpm_v import convert as minicpm_v
 from notebooks.minicpm_v.pictures import held_out
+from notebooks.sambert_hifigan import convert as sambert_hifigan
 from notebooks.wav2lip import convert as wav2lip
 
 ROOT = Path(__file__).parents[1]
@@ -57,17 +58,25 @@ def a_folder_and_a_picture(scratch: Path) -> Iterator[dict[str, str]]:
     yield {"MODEL_FOLDER": str(minicpm_v.prepare("tiny", "INT8")), "PICTURE": str(scratch / "picture.png")}
 
 
+@contextmanager
+def a_voice_and_a_place_for_its_sound(scratch: Path) -> Iterator[dict[str, str]]:
+    scratch.mkdir()
+    yield {"VOICE_FOLDER": str(sambert_hifigan.prepare("tiny")), "SOUND": str(scratch / "said.wav")}
+
+
 # what a block needs beside the copied files, as environment variables, and a pattern of what it must print
 BLOCKS = {
     "graph_customization": (a_folder, r"InsertSlice: changed[^$]*Paris"),
     "dien": (a_file, r"^0\.\d+ 0\.\d+$"),
     "deepseek_serving": (a_server, r"Paris"),
     "minicpm_v": (a_folder_and_a_picture, r": \d$"),
+    "sambert_hifigan": (a_voice_and_a_place_for_its_sound, r"^[1-9]\d*\.\d s of speech at 16000 Hz$"),
     "wav2lip": (two_models_a_face_and_a_voice, r"^result.mp4 [1-9]\d* frames at 25$"),
 }
 # where files are copied together, the folder and their names
 COPIED = {
     "minicpm_v": ("visionchat", "pipeline.py", "slicing.py"),
+    "sambert_hifigan": ("mandarin", "pipeline.py", "frontend.py", "normalise.py", "readings.py", "lexicon.py"),
     "wav2lip": ("lipsync", "pipeline.py", "detection.py", "media.py"),
 }
 

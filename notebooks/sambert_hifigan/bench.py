@@ -1,6 +1,6 @@
 """What SAMBERT-HiFiGAN and its peers take: `python -m notebooks.sambert_hifigan.bench`.
 
-The notebook measures `live`, the tiny voice. The rest takes minutes and comes from the file that this module writes,
+The notebook measures its own voice. The rest takes minutes and comes from the file that this module writes,
 results/bench/sambert_hifigan.json: a voice of the released size, with random weights, converted as the released ones
 would be. Every sub-model is measured, those that run step by step as a step and as all steps of a sentence.
 """
@@ -37,7 +37,7 @@ from notebooks.sambert_hifigan.peers import (
 from notebooks.sambert_hifigan.pipeline import EXACT, Synthesizer
 from notebooks.sambert_hifigan.seeded import SPEAKER, seeded_voice
 from notebooks.sambert_hifigan.vocoder import Generator, load_vocoder
-from utils import bench, report, weights
+from utils import bench, report
 
 TEXT = "今天天气很好，我们一起去公园散步吧。请问火车站怎么走？孩子们在草地上跑来跑去，非常高兴。"  # its first is timed
 SPEED_ONLY = "released size, random weights, speed only"
@@ -199,11 +199,6 @@ def limits(timings: Mapping, decoder: MelDecoder, vocoder: Generator, given: Map
     size = sum(p.numel() for p in read_by_a_step) * 4 / 1e9
     share = size * 1e3 / timings[OURS, "FP32", STEP].median_ms / bandwidth
     return notes | {"share of the bandwidth that a step of the decoder reaches": round(share, 2)}
-
-
-def live(folders: Mapping[str, Path], speaker: str, rounds: int = 5) -> tuple[list[dict], dict]:
-    """What the notebook measures: the tiny voice. folders: of `convert.prepare`, "FP32" and "INT8"."""
-    return measured(convert.voice_folder(weights.resolve(convert.CHECKPOINTS["tiny"])), folders, speaker, rounds)
 
 
 def main() -> None:

@@ -8,11 +8,11 @@ F: frames, N: groups of r frames, M: mel channels, D: width of the decoder, L: i
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 import logging
 import shutil
 from collections.abc import Callable, Iterable
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -26,13 +26,18 @@ from notebooks.sambert_hifigan.acoustic import KanTtsSAMBERT, load_acoustic
 from notebooks.sambert_hifigan.checkpoint import parameters
 from notebooks.sambert_hifigan.frontend import standard_tables
 from notebooks.sambert_hifigan.layers import Part
-from notebooks.sambert_hifigan.pipeline import CONFIG, SPEAKERS, read_embedding, source_inputs
+from notebooks.sambert_hifigan.pipeline import CONFIG, SPEAKERS, Synthesizer, read_embedding, source_inputs
+from notebooks.sambert_hifigan.sentences import training_sentences
 from notebooks.sambert_hifigan.vocoder import Generator, load_vocoder
 from utils import tracing, weights
 from utils.convert import cached
 
 PRECISIONS = ("FP32", "FP16", "INT8")  # of the weights; INT8: the vocoder's, and what it computes with, the others FP16
-CHECKPOINTS = {"tiny": "sambert_hifigan_tiny", "released": "sambert_hifigan"}  # MODEL: its name in checkpoints.toml
+MODELS = {  # checkpoint: its name in checkpoints.toml; ram_gb: what converting, judging and measuring it takes
+    "tiny": {"checkpoint": "sambert_hifigan_tiny", "ram_gb": 3},
+    "released": {"checkpoint": "sambert_hifigan", "ram_gb": 4},
+}
+CALIBRATION = 24  # sentences that show what ranges the vocoder's activations take
 SEED = 0  # of the sines and noise that a vocoder with a source is calibrated with
 
 
@@ -210,42 +215,53 @@ def quantize(ir: str | Path, mels: Iterable[np.ndarray], folder: str | Path) -> 
     return folder
 
 
-def prepare(
-    model: str = "tiny", precision: str = "FP16", mels: Iterable[np.ndarray] = (), voice: str | None = None
-) -> Path:
+def calibration(ir: str | Path) -> list[np.ndarray]:
+    """Mel spectrograms [M, F] of composed sentences, none of them held out, that all speakers of the IR say in turn."""
+    synthesizer = Synthesizer(ir)
+    told = zip(training_sentences(synthesizer.frontend, CALIBRATION), cycle(synthesizer.speakers), strict=False)
+    return [spoken.mel for text, name in told for spoken in synthesizer.stream(text, name)]
+
+
+def source(model: str) -> Path:
+    """The checkpoint folder of a voice, with `am` and `voc`; CHECKPOINT names another one. Raises ValueError for a name
+    that is not known, or a folder that does not say which voice is meant."""
+    if model not in MODELS:
+        raise ValueError(f"There is no {model!r}. Choose from {', '.join(MODELS)}.")
+    return voice_folder(weights.resolve(MODELS[model]["checkpoint"]))
+
+
+def prepare(model: str = "tiny", precision: str = "FP16") -> Path:
     """The IR folder of a voice at one of PRECISIONS, made once and then cached. CHECKPOINT names another checkpoint.
 
-    mels: what INT8 is calibrated on, see `quantize`. voice: which one, of a checkpoint with several. Raises ValueError
-    for names that are not known.
+    Raises ValueError for names that are not known.
     """
-    if model not in CHECKPOINTS or precision not in PRECISIONS:
-        raise ValueError(
-            f"There is no {model!r} at {precision!r}. Choose from {', '.join(CHECKPOINTS)}; {', '.join(PRECISIONS)}."
-        )
-    source, mels = voice_folder(weights.resolve(CHECKPOINTS[model]), voice), list(mels)
+    if precision not in PRECISIONS:
+        raise ValueError(f"There is no {model!r} at {precision!r}. Choose from {', '.join(PRECISIONS)}.")
+    voice = source(model)
 
     def build(folder: Path) -> None:
         if precision == "INT8":
-            quantize(prepare(model, "FP16", voice=voice), mels, folder)
+            half = prepare(model, "FP16")
+            quantize(half, calibration(half), folder)
         else:
-            to_ir(source, folder, half=precision == "FP16")
+            to_ir(voice, folder, half=precision == "FP16")
 
     return cached(
         f"sambert_hifigan-{model}-{precision.lower()}",
         build,
-        checkpoint=source,
-        arguments={"mels": _digest(mels), "name": source.name},
+        checkpoint=voice,
+        arguments={"name": voice.name} | ({"sentences": CALIBRATION} if precision == "INT8" else {}),
         versions=("openvino", "nncf", "torch"),
     )
 
 
-def voice_folder(checkpoint: str | Path, voice: str | None = None) -> Path:
+def voice_folder(checkpoint: str | Path) -> Path:
     """The folder of a voice: the checkpoint itself where it has `am`, otherwise the one that its voices.json names.
 
     Raises ValueError, naming the voices there are, when that is not clear.
     """
     checkpoint = Path(checkpoint)
-    if (checkpoint / "am").is_dir() and voice in (None, checkpoint.name):
+    if (checkpoint / "am").is_dir():
         return checkpoint
     for home in (checkpoint / "voices", checkpoint):
         if (listed := home / "voices.json").is_file():
@@ -253,11 +269,10 @@ def voice_folder(checkpoint: str | Path, voice: str | None = None) -> Path:
                 names = list(map(str, json.loads(listed.read_text(encoding="utf-8"))["voices"]))
             except (ValueError, KeyError, TypeError) as error:
                 raise ValueError(f'{listed} cannot be read. It has the form {{"voices": [names]}}.') from error
-            if voice in names or voice is None and len(names) == 1:
-                return home / (voice or names[0])
-            raise ValueError(f"Name one of the voices of {checkpoint}: {', '.join(names)}.")
-    lacks = "has neither am nor voices.json" if voice is None else f"has no voice {voice!r}"
-    raise ValueError(f"{checkpoint} {lacks}. Name the folder of a KAN-TTS checkpoint and one of its voices.")
+            if len(names) == 1:
+                return home / names[0]
+            raise ValueError(f"{checkpoint} has several voices. Let CHECKPOINT name one in {home}: {', '.join(names)}.")
+    raise ValueError(f"{checkpoint} has neither am nor voices.json. Let CHECKPOINT name the folder of a KAN-TTS voice.")
 
 
 # --- the details ------------------------------------------------------------------------------------------------
@@ -342,10 +357,3 @@ def _sample_rate(voice: Path, vocoder: Generator) -> int:
             "voc/config.yaml."
         )
     return int(told[0])
-
-
-def _digest(mels: list[np.ndarray]) -> str:
-    digest = hashlib.sha256()
-    for mel in mels:
-        digest.update(str(mel.shape).encode() + np.ascontiguousarray(mel).tobytes())
-    return digest.hexdigest()

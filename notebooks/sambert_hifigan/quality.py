@@ -227,7 +227,8 @@ def _istft(spectrum: np.ndarray, length: int) -> np.ndarray:
 class Judge:
     """Measures sounds of some trials.
 
-    recognise: `listening.Recogniser`; opinion: `listening.MOS`; known: the embedding of every voice.
+    recognise: `listening.Recogniser`; opinion: `listening.MOS`; known: the embedding of every voice, two or
+    more. Raises ValueError for fewer, which nothing could be told apart from.
     """
 
     def __init__(
@@ -238,6 +239,8 @@ class Judge:
         opinion: Callable[[np.ndarray], float],
         known: Mapping[str, np.ndarray],
     ) -> None:
+        if len(known) < 2:
+            raise ValueError("One voice alone is always the right one. Let `known` hold others, too.")
         self.trials, self.recognise, self.voiceprint = trials, recognise, voiceprint
         self.opinion, self.known = opinion, known
         rng, names = np.random.default_rng(0), list(known)

@@ -168,6 +168,7 @@ def _yi_and_bu(syllables: Word) -> None:
         before, after = text[max(0, i - NEAR) : i], text[i + 1 : i + NEAR]
         falling = following.tone == 4 or following.text == "个"
         doubled = bool(before) and before[-1] == after[:1] and before[-1] not in NUMERALS
+        doubled = doubled and before[-2:-1] != "一"  # 一个一个
         if syllable.text == "一":
             counted = re.search("[第零一二三四五六七八九十幺初周期]$|星期$|礼拜$|[百千万亿]零$|点$", before)
             ordinal = re.match(
@@ -203,7 +204,10 @@ def _feet(words: list[Word]) -> list[Foot]:
     feet: list[Foot] = []
     for word in words:
         length = sum(map(len, feet[-1])) if feet else 2
-        if feet and (length < 2 or (len(word) == 1 and word[0].text in ENCLITICS)):
+        leans = (
+            feet and len(word) == 1 and (word[0].text in ENCLITICS or feet[-1][-1][-1].text + word[0].text == "个人")
+        )
+        if feet and (length < 2 or leans):
             feet[-1].append(word)
         else:
             feet.append([word])

@@ -1,4 +1,4 @@
-"""Trains the tiny checkpoint: `python -m notebooks.sambert_hifigan.train_tiny`, with what requirements-train.txt names.
+"""Trains the tiny checkpoint: `python -m notebooks.sambert_hifigan.train_tiny`.
 
 Stages, each kept in models/sambert_hifigan-training, so that a run that was stopped goes on where it was:
   speech     Kokoro's Mandarin voices and mixtures of them say composed sentences; its durations align the symbols

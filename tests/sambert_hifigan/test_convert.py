@@ -14,6 +14,7 @@ from notebooks.sambert_hifigan import convert
 from notebooks.sambert_hifigan.acoustic import load_acoustic, stretch
 from notebooks.sambert_hifigan.frontend import standard_tables
 from notebooks.sambert_hifigan.pipeline import PARTS, source_inputs
+from notebooks.sambert_hifigan.sentences import HELD_OUT
 from tests.sambert_hifigan.networks import EXACT, KINDS, NSF, acoustic, sentence, vocoder
 from tests.sambert_hifigan.voices import NAMES, RATE, SIZES, embedding, networks, voice
 
@@ -241,10 +242,9 @@ def test_a_voice_of_several_is_named(tmp_path):
         (tmp_path / "voices" / name / "am").mkdir(parents=True)
     listed = tmp_path / "voices" / "voices.json"
     listed.write_text(json.dumps({"voices": ["F7", "M7"]}))
-    assert convert.voice_folder(tmp_path, "M7") == tmp_path / "voices" / "M7"
-    for name in (None, "F8"):
-        with pytest.raises(ValueError, match="Name one of the voices of .*: F7, M7."):
-            convert.voice_folder(tmp_path, name)
+    with pytest.raises(ValueError, match="Let CHECKPOINT name one in .*voices: F7, M7."):
+        convert.voice_folder(tmp_path)
+    assert convert.voice_folder(tmp_path / "voices" / "M7") == tmp_path / "voices" / "M7"
     listed.write_text(json.dumps({"voices": ["F7"]}))
     assert convert.voice_folder(tmp_path) == tmp_path / "voices" / "F7"
     listed.write_text("[]")
@@ -253,8 +253,6 @@ def test_a_voice_of_several_is_named(tmp_path):
     listed.unlink()
     with pytest.raises(ValueError, match="has neither am nor voices.json"):
         convert.voice_folder(tmp_path)
-    with pytest.raises(ValueError, match="has no voice 'F8'"):
-        convert.voice_folder(tmp_path / "one", "F8")
 
 
 @pytest.fixture
@@ -283,16 +281,27 @@ def test_a_checkpoint_is_converted_once(made):
     assert [(folder / "vocoder.xml").read_text() for folder in folders] == ["FP16", "FP32", "FP16"]
 
 
-def test_other_calibration_makes_another_int8(made):
-    mels = [mel(networks()[1], 5, seed) for seed in range(2)]
-    first = convert.prepare(precision="INT8", mels=iter(mels[:1]))
-    assert convert.prepare(precision="INT8", mels=mels[:1]) == first
-    assert convert.prepare(precision="INT8", mels=mels[1:]) != first
-    assert made == ["plain True", "FP16 1", "FP16 1"]
+def test_int8_is_calibrated_by_the_voice_itself_and_anew_when_by_more(made, monkeypatch):
+    monkeypatch.setattr(convert, "calibration", lambda ir: [(ir / "vocoder.xml").read_text()] * convert.CALIBRATION)
+    first = convert.prepare(precision="INT8")
+    assert convert.prepare(precision="INT8") == first
+    monkeypatch.setattr(convert, "CALIBRATION", 3)
+    assert convert.prepare(precision="INT8") != first
+    assert made == ["plain True", "FP16 24", "FP16 3"]
+
+
+def test_calibration_is_composed_sentences_by_all_speakers(irs, monkeypatch):
+    said = []
+    told = convert.Synthesizer.stream
+    monkeypatch.setattr(convert.Synthesizer, "stream", lambda self, *x: said.append(x) or told(self, *x))
+    monkeypatch.setattr(convert, "CALIBRATION", 3)
+    mels = convert.calibration(irs["plain"])
+    assert [name for _, name in said] == [*NAMES, *NAMES, *NAMES][:3] and len({text for text, _ in said}) == 3
+    assert len(mels) >= 3 and not {text for text, _ in said} & set(HELD_OUT)
 
 
 def test_names_that_are_not_known_are_told():
-    with pytest.raises(ValueError, match="no 'tiny' at 'INT4'. Choose from tiny, released; FP32, FP16, INT8."):
+    with pytest.raises(ValueError, match="no 'tiny' at 'INT4'. Choose from FP32, FP16, INT8."):
         convert.prepare(precision="INT4")
-    with pytest.raises(ValueError, match="no 'huge' at 'FP16'"):
+    with pytest.raises(ValueError, match="no 'huge'. Choose from tiny, released."):
         convert.prepare("huge")

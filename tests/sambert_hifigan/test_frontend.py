@@ -214,6 +214,7 @@ def test_third_tones(frontend, text, expected):
     """
     一天 = yi4 tian1; 一年 = yi4 nian2; 一百 = yi4 bai3; 一万 = yi2 wan4; 一个 = yi2 ge5; 第一 = di4 yi1
     统一 = tong3 yi1; 十一个 = shi2 yi1 ge5; 看一看 = kan4 yi5 kan4; 一月一日 = yi1 yve4 yi1 ri4
+    一个一个地跳 = yi2 ge5 yi2 ge5 de5 tiao4; 数到十一 = shu3 dao4 shi2 yi1
     二零一一年 = er4 ling2 yi1 yi1 nian2; 星期一 = xing1 qi1 yi1; 不是 = bu2 shi4; 不好 = bu4 hao3
     好不好 = hao3 bu5 hao3; 看不见 = kan4 bu5 jian4; 我不 = wo3 bu4; 不一样 = bu4 yi2 yang4
     说一不二 = shuo1 yi2 bu2 er4; 了不起 = liao3 bu5 qi3
@@ -257,6 +258,7 @@ def test_latin_letters_are_spelled(frontend):
 
 def test_words_and_feet(frontend):
     assert said(frontend, "我在北京大学读书。") == "wo3 zai4 | bei3jing1da4xve2 | du2shu1"
+    assert said(frontend, "一个人一起去") == "yi2ge5 ren2 | yi4qi3 qv4"
     assert said(frontend, "桌子上的书，很好") == "zhuo1zi5 shang4 de5 | shu1 #3 hen2 hao3"
 
 

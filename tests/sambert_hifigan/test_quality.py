@@ -61,6 +61,11 @@ def judge() -> quality.Judge:
     return quality.Judge(TRIALS, recognise, Voiceprint(), opinion, VOICES)
 
 
+def test_one_voice_alone_cannot_be_judged():
+    with pytest.raises(ValueError, match="One voice alone is always the right one"):
+        quality.Judge(TRIALS[:1], recognise, Voiceprint(), opinion, {"Anna": VOICES["Anna"]})
+
+
 def test_held_out_sentences_are_said_by_all_voices_in_turn():
     trials = quality.trials(["a", "b", "c"])
     assert len(trials) == len(HELD_OUT) and trials[4] == (HELD_OUT[4], "b")
