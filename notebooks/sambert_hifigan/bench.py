@@ -2,7 +2,8 @@
 
 The notebook measures its own voice. The rest takes minutes and comes from the file that this module writes,
 results/bench/sambert_hifigan.json: a voice of the released size, with random weights, converted as the released ones
-would be. Every sub-model is measured, those that run step by step as a step and as all steps of a sentence.
+would be. Every sub-model is measured; those that run step by step as loops inside the model and, beside that, as models
+of a step with the state inside.
 """
 
 from __future__ import annotations
@@ -12,10 +13,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
-import openvino as ov
 import torch
-from openvino import opset13 as ops
 from torch.utils.flop_counter import FlopCounterMode
 
 from notebooks.sambert_hifigan import convert
@@ -26,6 +24,7 @@ from notebooks.sambert_hifigan.peers import (
     Converted,
     Reading,
     Runtime,
+    Stateful,
     Stepwise,
     compiled,
     eager,
@@ -42,55 +41,12 @@ from utils import bench, report
 TEXT = "今天天气很好，我们一起去公园散步吧。请问火车站怎么走？孩子们在草地上跑来跑去，非常高兴。"  # its first is timed
 SPEED_ONLY = "released size, random weights, speed only"
 EAGER, COMPILED, ONNX, OURS = "torch eager", "torch.compile", "onnxruntime", "openvino"
-LOOP = "openvino, the loop in the graph"
-VOCODER, STEP, STEPS = "vocoder", "decoder, one step", "decoder, all steps"
+STATEFUL = "openvino, a call a step"
+VOCODER, DURATIONS, STEPS = "vocoder", "durations, all steps", "decoder, all steps"
 WHOLE, FIRST = "the whole sentence", "text to first sound, with the front end"
 ARITHMETIC = (VOCODER, WHOLE, FIRST)  # what a precision other than FP32 changes: the acoustic model is always exact
 UNIT = "seconds of speech/s"  # one over this is the real-time factor
 Key = tuple[str, str]  # runtime, precision
-
-
-def looped(decoder: MelDecoder) -> ov.Model:
-    """All steps of the decoder as one graph: `memory` [1, N, C], `ahead` [L, 1, N, 2D] and `band` (int64, no
-    dimensions) to `frames` [N, 1, r * M]. What `convert.convert_decoder` keeps as a state goes round in a Loop here."""
-    mels, channels, width = decoder.mels, decoder.dec_in_proj.in_features - decoder.width, 2 * decoder.width
-    ahead = torch.zeros(len(decoder.pnca), 1, 3, width)
-    inputs = {"previous": torch.zeros(1, 1, mels), "memory": torch.zeros(1, 1, channels), "ahead": ahead}
-    inputs |= {"cache": ahead[:, :, :2], "band": torch.tensor(2)}
-    step = convert.traced(decoder, inputs, ["frames", "next_cache"], {"ahead": 2, "cache": 2})
-    inner = {x.output(0).any_name: x for x in step.get_parameters()}
-    frames, cache = (x.input_value(0) for x in step.get_results())
-    # what a step sees of `ahead` begins at its own number
-    number, everything = ops.parameter([], np.int64), ops.parameter([len(decoder.pnca), 1, -1, width])
-    begin, axis, one = ops.unsqueeze(number, ops.constant(0)), ops.constant([2]), ops.constant([1])
-    end = ops.add(ops.add(begin, one), ops.unsqueeze(inner["band"], ops.constant(0)))
-    window = ops.slice(everything, begin, end, one, axis)
-    for port in inner["ahead"].output(0).get_target_inputs():
-        port.replace_source_output(window.output(0))
-    bounds = ops.constant([(decoder.r - 1) * mels]), ops.constant([decoder.r * mels])
-    last = ops.slice(frames, *bounds, one, axis)
-    always = ops.constant(np.array(True))
-    parameters = [number, everything, *(inner[name] for name in ("previous", "memory", "cache", "band"))]
-    body = ov.Model([ops.result(x) for x in (always, frames, cache, last)], parameters, "step")
-
-    memory = ops.parameter([1, -1, channels], name="memory")
-    whole, band = ops.parameter([len(decoder.pnca), 1, -1, width], name="ahead"), ops.parameter([], np.int64, "band")
-    count = ops.gather(ops.shape_of(memory), ops.constant(1), ops.constant(0))
-    loop = ops.loop(count.output(0), ops.constant(np.array(True)).output(0))
-    loop.set_function(body)
-    loop.set_special_body_ports([0, 0])  # parameter that is the step's number, result that tells to go on
-    loop.set_sliced_input(inner["memory"], memory.output(0), 0, 1, 1, -1, 1)
-    loop.set_invariant_input(everything, whole.output(0))
-    loop.set_invariant_input(inner["band"], band.output(0))
-    for name, shape, following in (
-        ("previous", [1, 1, mels], last.output(0)),
-        ("cache", [len(decoder.pnca), 1, 0, width], cache),
-    ):
-        loop.set_merged_input(inner[name], ops.constant(np.zeros(shape, np.float32)).output(0), following)
-    model = ov.Model([ops.result(loop.get_concatenated_slices(frames, 0, 1, 1, -1, 0))], [memory, whole, band])
-    for port, name in zip([*model.inputs, *model.outputs], ["memory", "ahead", "band", "frames"], strict=True):
-        port.get_tensor().set_names({name})
-    return model
 
 
 def works(
@@ -99,8 +55,7 @@ def works(
     """What is timed, by name. given: of `say`; again: reads the sentence anew."""
     calls = {part: partial(runtime.run, part, *given[part]) for part in ("encoder", "variance", "memory", "finish")}
     return calls | {
-        "durations, all steps": partial(runtime.durations, *given["durations"]),
-        STEP: partial(runtime.step, *given["decoder"]),
+        DURATIONS: partial(runtime.durations, *given["durations"]),
         STEPS: partial(runtime.decode, *given["decoder"]),
         VOCODER: partial(runtime.run, VOCODER, *given[VOCODER]),
         WHOLE: partial(say, runtime, reading, config),
@@ -130,7 +85,6 @@ def measured(
     torch_runtime = Stepwise(eager(modules(acoustic, vocoder)), acoustic)
     given = say(torch_runtime, reading, config)
     seconds = given["sound"][0].size / config["sample_rate"]
-    steps = given["decoder"][0].shape[1]
     with TemporaryDirectory() as scratch:
         runtimes: dict[Key, Runtime] = {(EAGER, "FP32"): torch_runtime}
         if compiling:
@@ -149,7 +103,9 @@ def measured(
             todo = works(made, reading, given, config, partial(read, synthesizer, speaker, sentence))
             kept = todo if precision == "FP32" else ARITHMETIC
             calls |= {(runtime, precision, name): todo[name] for name in kept}
-        calls[LOOP, "FP32", STEPS] = in_one_graph(acoustic.decoder, *given["decoder"])
+        stepwise = Stateful(acoustic)
+        calls[STATEFUL, "FP32", DURATIONS] = partial(stepwise.durations, *given["durations"])
+        calls[STATEFUL, "FP32", STEPS] = partial(stepwise.decode, *given["decoder"])
         timings = bench.interleave(calls, rounds)
     rows = []
     for (runtime, precision, name), timing in timings.items():
@@ -158,9 +114,9 @@ def measured(
         row = bench.row(
             runtime,
             precision,
-            f"{name}, {seconds / steps if name == STEP else seconds:.2g} s of speech",
+            f"{name}, {seconds:.2g} s of speech",
             timing,
-            amount=seconds / steps if name == STEP else seconds,
+            amount=seconds,
             unit=UNIT,
             torch=peer,
             model_mb=bench.size_mb(folders["INT8" if precision == "INT8" else "FP32"]) if runtime == OURS else None,
@@ -169,13 +125,6 @@ def measured(
         rows.append(row)
         print(f"{runtime} {precision}, {row['workload']}: {timing.median_ms:.1f} ms", flush=True)
     return rows, limits(timings, acoustic.decoder, vocoder, given)
-
-
-def in_one_graph(decoder: MelDecoder, memory: np.ndarray, ahead: np.ndarray, band: int) -> Callable[[], np.ndarray]:
-    """`looped`, ready to be called for a sentence."""
-    request = ov.Core().compile_model(looped(decoder), "CPU", EXACT).create_infer_request()
-    inputs = {"memory": memory, "ahead": ahead, "band": np.array(band)}
-    return lambda: request.infer(inputs, share_inputs=True)["frames"].reshape(1, -1, decoder.mels)
 
 
 def limits(timings: Mapping, decoder: MelDecoder, vocoder: Generator, given: Mapping[str, Arrays]) -> dict[str, float]:
@@ -196,8 +145,8 @@ def limits(timings: Mapping, decoder: MelDecoder, vocoder: Generator, given: Map
             reached = work * 1e3 / timings[OURS, precision, VOCODER].median_ms / product
             notes[f"share of it that the vocoder reaches at {precision}"] = round(reached, 2)
     read_by_a_step = [p for name, p in decoder.named_parameters() if "w_h_kv" not in name]  # those are read once
-    size = sum(p.numel() for p in read_by_a_step) * 4 / 1e9
-    share = size * 1e3 / timings[OURS, "FP32", STEP].median_ms / bandwidth
+    size = sum(p.numel() for p in read_by_a_step) * 4 / 1e9 * given["decoder"][0].shape[1]
+    share = size * 1e3 / timings[OURS, "FP32", STEPS].median_ms / bandwidth
     return notes | {"share of the bandwidth that a step of the decoder reaches": round(share, 2)}
 
 

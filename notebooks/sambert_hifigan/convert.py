@@ -1,7 +1,7 @@
 """A KAN-TTS voice to OpenVINO IR, one function per sub-model, and its vocoder to INT8.
 
 `to_ir` writes the folder that `pipeline.py` reads (what is in it is told there); `prepare` makes and caches it for the
-collection's checkpoints. What runs step by step, durations and decoder, keeps its state inside the model. T: phones,
+collection's checkpoints. What runs step by step, durations and decoder, has its loop inside the model. T: phones,
 F: frames, N: groups of r frames, M: mel channels, D: width of the decoder, L: its blocks, H: sines, S: samples.
 """
 
@@ -24,8 +24,10 @@ from torch import Tensor, nn
 
 from notebooks.sambert_hifigan.acoustic import KanTtsSAMBERT, load_acoustic
 from notebooks.sambert_hifigan.checkpoint import parameters
+from notebooks.sambert_hifigan.decoder import MelDecoder
 from notebooks.sambert_hifigan.frontend import standard_tables
 from notebooks.sambert_hifigan.layers import Part
+from notebooks.sambert_hifigan.loops import inside, looped
 from notebooks.sambert_hifigan.pipeline import CONFIG, SPEAKERS, Synthesizer, read_embedding, source_inputs
 from notebooks.sambert_hifigan.sentences import training_sentences
 from notebooks.sambert_hifigan.vocoder import Generator, load_vocoder
@@ -59,13 +61,12 @@ def convert_variance(network: KanTtsSAMBERT) -> ov.Model:
 
 
 def convert_duration(network: KanTtsSAMBERT) -> ov.Model:
-    """A step of `DurationPredictor`, stateful: `previous` [1, 1] and the phone's `condition` [1, 1, C] to
-    `log_duration` [1, 1]. The LSTM's state is inside; `reset_state` begins a sentence."""
-    predictor = network.variance_adaptor.duration_predictor
-    h, c = predictor.start(1)
-    width = sum(x.shape[-1] for x in _embeddings(network))
-    example = {"previous": _zeros(1), "condition": _zeros(1, width), "h": h, "c": c}
-    return _stateful(traced(predictor, example, ["log_duration", "next_h", "next_c"], {}), ["h", "c"])
+    """`DurationPredictor.infer`: `condition` [1, T, C] to `log_durations` [1, T]. A loop over the phones, in which the
+    LSTM's state and the length of the phone before go round."""
+    inner, (log_duration, h, c) = inside(duration_step(network))
+    condition = ops.parameter([1, -1, inner["condition"].shape[2]], name="condition")
+    states = {"previous": log_duration, "h": h, "c": c}
+    return looped(inner, "log_durations", log_duration, {"condition": condition}, {}, states)
 
 
 def convert_memory(network: KanTtsSAMBERT) -> ov.Model:
@@ -78,19 +79,25 @@ def convert_memory(network: KanTtsSAMBERT) -> ov.Model:
 
 
 def convert_decoder(network: KanTtsSAMBERT) -> ov.Model:
-    """A step of `MelDecoder`, stateful: `previous` [1, 1, M], `memory` [1, 1, C], `ahead` [L, 1, K, 2D] and `band`
-    (int64, no dimensions) to `frames` [1, 1, r * M]. The cache of the band is inside; `reset_state` empties it."""
-    decoder = network.decoder
-    memory = decoder.dec_in_proj.in_features - decoder.width
-    ahead = _zeros(3, 2 * decoder.width).expand(len(decoder.pnca), -1, -1, -1).contiguous()
-    example = {
-        "previous": _zeros(1, decoder.mels),
-        "memory": _zeros(1, memory),
-        "ahead": ahead,
-        "cache": ahead[:, :, :2],
-        "band": torch.tensor(2),
-    }
-    return _stateful(traced(decoder, example, ["frames", "next_cache"], {"ahead": 2, "cache": 2}), ["cache"])
+    """`MelDecoder.infer`: `memory` [1, N, C], `ahead` [L, 1, N, 2D] and `band` (int64, no dimensions) to `frames`
+    [1, N, r * M]. A loop over the groups, in which the cache of the band and the last frame go round."""
+    inner, (frames, cache) = inside(decoder_step(network.decoder))
+    mels, (blocks, _, _, width) = network.decoder.mels, network.decoder.start(1).shape
+    memory = ops.parameter([1, -1, inner["memory"].shape[2]], name="memory")
+    ahead = ops.parameter([blocks, 1, -1, width], name="ahead")
+    band = ops.parameter([], np.int64, name="band")
+    # a step sees the part of `ahead` that begins at its own number
+    number, everything = ops.parameter([], np.int64), ops.parameter([blocks, 1, -1, width])
+    one, axis = ops.constant([1]), ops.constant([2])
+    begin = ops.unsqueeze(number, ops.constant(0))
+    end = ops.add(ops.add(begin, one), ops.unsqueeze(inner["band"], ops.constant(0)))
+    window = ops.slice(everything, begin, end, one, axis)
+    for port in inner.pop("ahead").output(0).get_target_inputs():
+        port.replace_source_output(window.output(0))
+    inner["everything"] = everything
+    last = ops.slice(frames, ops.constant([-mels]), ops.constant([np.iinfo(np.int64).max]), one, axis)
+    states = {"previous": last.output(0), "cache": cache}
+    return looped(inner, "frames", frames, {"memory": memory}, {"everything": ahead, "band": band}, states, number)
 
 
 def convert_finish(network: KanTtsSAMBERT) -> ov.Model:
@@ -328,18 +335,24 @@ def traced(
     return tracing.trace(network, example, shapes, outputs)
 
 
-def _stateful(model: ov.Model, states: list[str]) -> ov.Model:
-    """Keep inside the model each input of that name, which the output `next_NAME` follows; at first it is zeros, and
-    empty where its size is free."""
-    from openvino._offline_transformations import apply_make_stateful_transformation
+def duration_step(network: KanTtsSAMBERT) -> ov.Model:
+    """A step of `DurationPredictor`: `previous` [1, 1], the phone's `condition` [1, 1, C] and the LSTM's `h` and `c` to
+    `log_duration` [1, 1], `next_h` and `next_c`."""
+    predictor = network.variance_adaptor.duration_predictor
+    h, c = predictor.start(1)
+    width = sum(x.shape[-1] for x in _embeddings(network))
+    example = {"previous": _zeros(1), "condition": _zeros(1, width), "h": h, "c": c}
+    return traced(predictor, example, ["log_duration", "next_h", "next_c"], {})
 
-    apply_make_stateful_transformation(model, {name: f"next_{name}" for name in states})
-    for operation in model.get_ops():
-        if operation.get_type_name() == "ReadValue":
-            shape = [0 if size.is_dynamic else size.get_length() for size in operation.get_output_partial_shape(0)]
-            operation.set_arguments([ops.constant(np.zeros(shape, np.float32))])
-    model.validate_nodes_and_infer_types()
-    return model
+
+def decoder_step(decoder: MelDecoder) -> ov.Model:
+    """A step of `MelDecoder`: `previous` [1, 1, M], `memory` [1, 1, C], `ahead` [L, 1, K, 2D], `cache` [L, 1, P, 2D]
+    and `band` (int64, no dimensions) to `frames` [1, 1, r * M] and `next_cache`."""
+    memory = decoder.dec_in_proj.in_features - decoder.width
+    ahead = _zeros(3, 2 * decoder.width).expand(len(decoder.pnca), -1, -1, -1).contiguous()
+    example = {"previous": _zeros(1, decoder.mels), "memory": _zeros(1, memory), "ahead": ahead}
+    example |= {"cache": ahead[:, :, :2], "band": torch.tensor(2)}
+    return traced(decoder, example, ["frames", "next_cache"], {"ahead": 2, "cache": 2})
 
 
 def _sample_rate(voice: Path, vocoder: Generator) -> int:

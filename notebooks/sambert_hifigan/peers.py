@@ -1,7 +1,7 @@
 """A sentence in every runtime: SAMBERT-HiFiGAN's sub-models in PyTorch, ONNX Runtime and OpenVINO, called alike.
 
-A runtime has `run(part, *inputs)` for each of pipeline.PARTS, arrays to arrays, `durations` and `decode` for all steps
-of what runs step by step, and `step` for one of the decoder's. `say` puts them together.
+A runtime has `run(part, *inputs)` for each of pipeline.PARTS, arrays to arrays, and `durations` and `decode` for all
+steps of what runs step by step. `say` puts them together.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import openvino as ov
 import torch
+from openvino import opset13 as ops
 from torch import nn
 
 from notebooks.sambert_hifigan import convert
 from notebooks.sambert_hifigan.acoustic import KanTtsSAMBERT
 from notebooks.sambert_hifigan.layers import Part
-from notebooks.sambert_hifigan.pipeline import PARTS, Synthesizer, band_of, frames_of, source_inputs, stretch
+from notebooks.sambert_hifigan.pipeline import EXACT, PARTS, Synthesizer, band_of, frames_of, source_inputs, stretch
 from notebooks.sambert_hifigan.vocoder import Generator
 
 Arrays = Sequence[np.ndarray]
@@ -123,11 +125,6 @@ class Stepwise:
             made.append(frames)
         return np.concatenate(made[1:], 1).reshape(1, -1, self._mels)
 
-    def step(self, memory: np.ndarray, ahead: np.ndarray, band: int) -> np.ndarray:
-        """One step of `decode`, its cache full."""
-        previous, window = np.zeros((1, 1, self._mels), np.float32), ahead[:, :, : band + 1]
-        return self.run("decoder", previous, memory[:, :1], window, window[:, :, :band], np.array(band))[0]
-
     def examples(self, given: Mapping[str, Arrays]) -> dict[str, Arrays]:
         """Inputs of every part. given: of `say`."""
         (condition,), (memory, ahead, band) = given["durations"], given["decoder"]
@@ -138,7 +135,7 @@ class Stepwise:
 
 
 class Converted:
-    """The same by the models of a `Synthesizer`, which keep their states themselves."""
+    """The same by the models of a `Synthesizer`, whose loops are inside."""
 
     def __init__(self, folder: Path, **properties: str) -> None:
         self.synthesizer = Synthesizer(folder, **properties)
@@ -149,11 +146,52 @@ class Converted:
     def run(self, part: str, *inputs: np.ndarray) -> Arrays:
         return [*self.synthesizer._run(part, **dict(zip(self._names[part], inputs, strict=True))).values()]
 
-    def step(self, memory: np.ndarray, ahead: np.ndarray, band: int) -> np.ndarray:
-        """One step, after those of `decode`, so that the cache is full."""
-        mels = self.synthesizer._requests["decoder"].get_compiled_model().input("previous").shape[2]
-        previous, window = np.zeros((1, 1, mels), np.float32), ahead[:, :, : band + 1]
-        return self.run("decoder", previous, memory[:, :1], window, np.array(band))[0]
+
+class Stateful:
+    """What runs step by step as OpenVINO models of a step with the state inside, called from Python for each: the other
+    way than the loops of `convert`."""
+
+    def __init__(self, acoustic: KanTtsSAMBERT) -> None:
+        steps = {"duration": convert.duration_step(acoustic), "decoder": convert.decoder_step(acoustic.decoder)}
+        core, self._mels = ov.Core(), acoustic.decoder.mels
+        self.requests = {
+            part: core.compile_model(stateful(step), "CPU", EXACT).create_infer_request()
+            for part, step in steps.items()
+        }
+
+    def durations(self, condition: np.ndarray) -> np.ndarray:
+        """As `Synthesizer._durations`."""
+        request, logs = self.requests["duration"], [np.zeros((1, 1), np.float32)]
+        request.reset_state()
+        for i in range(condition.shape[1]):
+            given = {"previous": logs[-1], "condition": condition[:, i : i + 1]}
+            logs.append(request.infer(given, share_inputs=True)["log_duration"])
+        return np.exp(np.concatenate(logs[1:])[:, 0]) - 1
+
+    def decode(self, memory: np.ndarray, ahead: np.ndarray, band: int) -> np.ndarray:
+        """As `Synthesizer._decode`."""
+        request, made = self.requests["decoder"], [np.zeros((1, 1, self._mels), np.float32)]
+        request.reset_state()
+        for i in range(memory.shape[1]):
+            given = {"previous": made[-1][..., -self._mels :], "memory": memory[:, i : i + 1], "band": np.array(band)}
+            given["ahead"] = ahead[:, :, i : i + band + 1]
+            made.append(request.infer(given)["frames"])
+        return np.concatenate(made[1:], 1).reshape(1, -1, self._mels)
+
+
+def stateful(step: ov.Model) -> ov.Model:
+    """Keep inside the model of a step each input that an output `next_NAME` follows; at first it is zeros, and empty
+    where its size is free."""
+    from openvino._offline_transformations import apply_make_stateful_transformation
+
+    outputs = [port.any_name for port in step.outputs if port.any_name.startswith("next_")]
+    apply_make_stateful_transformation(step, {name.removeprefix("next_"): name for name in outputs})
+    for operation in step.get_ops():
+        if operation.get_type_name() == "ReadValue":
+            shape = [0 if size.is_dynamic else size.get_length() for size in operation.get_output_partial_shape(0)]
+            operation.set_arguments([ops.constant(np.zeros(shape, np.float32))])
+    step.validate_nodes_and_infer_types()
+    return step
 
 
 Runtime = Stepwise | Converted

@@ -7,8 +7,8 @@ and lexicon.py into one package. The folder of a voice, as `convert.to_ir` write
                       of a sentence, at most); embedding (numbers of a speaker's embedding; 0: speakers are in a table);
                       sines (of the vocoder's source; 0: none); tables (symbols: see frontend.standard_tables)
     encoder.xml       symbols to embeddings        variance.xml   pitch and energy to every symbol
-    duration.xml      a symbol's length, a step    memory.xml     symbols to frames, what the decoder reads
-    decoder.xml       a group of frames, a step    finish.xml     the postnet: frames to the mel spectrogram
+    duration.xml      the length of every symbol   memory.xml     symbols to frames, what the decoder reads
+    decoder.xml       frames, group after group    finish.xml     the postnet: frames to the mel spectrogram
     vocoder.xml       mel spectrogram to sound     speakers/      with embedding: NAME.npy for every voice
 
 T: symbols, F: frames, N: groups of r frames, M: mel channels, S: samples (F times hop).
@@ -164,23 +164,12 @@ class Synthesizer:
 
     def _durations(self, condition: np.ndarray) -> np.ndarray:
         """Frames of each symbol, not rounded, [T], for condition [1, T, C]."""
-        self._requests["duration"].reset_state()
-        logs = [np.zeros((1, 1), np.float32)]
-        for i in range(condition.shape[1]):
-            step = self._run("duration", previous=logs[-1], condition=condition[:, i : i + 1])
-            logs.append(step["log_duration"])
-        return np.exp(np.concatenate(logs[1:])[:, 0]) - 1
+        return np.exp(self._run("duration", condition=condition)["log_durations"][0]) - 1
 
     def _decode(self, memory: np.ndarray, ahead: np.ndarray, band: int) -> np.ndarray:
         """Frames [1, N * r, M] for memory [1, N, C] and ahead [L, 1, N, 2D]."""
-        request, width = self._requests["decoder"], np.array(band)
-        request.reset_state()
-        mels = request.get_compiled_model().input("previous").shape[2]
-        made = [np.zeros((1, 1, mels), np.float32)]
-        for i in range(memory.shape[1]):
-            window = {"memory": memory[:, i : i + 1], "ahead": ahead[:, :, i : i + band + 1], "band": width}
-            made.append(self._run("decoder", previous=made[-1][..., -mels:], **window)["frames"])
-        return np.concatenate(made[1:], 1).reshape(1, -1, mels)
+        groups = self._run("decoder", memory=memory, ahead=ahead, band=np.array(band))["frames"]
+        return groups.reshape(1, groups.shape[1] * self.config["group"], -1)
 
 
 def frames_of(durations: np.ndarray) -> np.ndarray:

@@ -1,7 +1,6 @@
 """The speed rows: every runtime says the same, ratios are to PyTorch, the seeded voice has the released size."""
 
 import numpy as np
-import openvino as ov
 import pytest
 import torch
 
@@ -64,20 +63,23 @@ def test_all_runtimes_say_the_same(kind, checkpoints, irs, synthesizers, tmp_pat
             for ours, theirs in zip(said[part], inputs, strict=True):
                 scale = max(1.0, np.abs(theirs).max())
                 assert np.shape(ours) == np.shape(theirs) and np.abs(ours - theirs).max() < 2e-3 * scale, (name, part)
-    steps = [runtime.step(*given["decoder"]) for runtime in made.values()]
-    assert all(step.shape == steps[0].shape for step in steps)
 
 
 @pytest.mark.parametrize("band", [1, 3, 20])
-def test_the_decoder_as_one_graph_makes_the_same_frames(band):
-    decoder = networks.acoustic().decoder
-    memory = torch.randn(1, 11, decoder.dec_in_proj.in_features - decoder.width, generator=torch.manual_seed(0))
+def test_a_call_for_every_step_makes_the_same_and_forgets_the_sentence_before(band):
+    network = networks.acoustic()
+    decoder, predictor = network.decoder, network.variance_adaptor.duration_predictor
+    stateful, random = peers.Stateful(network), torch.Generator().manual_seed(0)
+    memory = torch.randn(1, 11, decoder.dec_in_proj.in_features - decoder.width, generator=random)
+    condition = torch.randn(1, 7, stateful.requests["duration"].model_inputs[1].shape[2], generator=random)
     with torch.inference_mode():
-        expected, ahead = decoder.infer(memory, band).numpy(), decoder.keys_and_values(memory).numpy()
-    found = bench.in_one_graph(decoder, memory.numpy(), ahead, band)()
-    assert found.shape == expected.shape == (1, 33, 10) and np.abs(found - expected).max() < 1e-5
-    loops = [x for x in bench.looped(decoder).get_ops() if x.get_type_name() == "Loop"]
-    assert len(loops) == 1 and isinstance(bench.looped(decoder), ov.Model)
+        frames, ahead = decoder.infer(memory, band).numpy(), decoder.keys_and_values(memory).numpy()
+        durations = predictor.infer(condition)[0].exp().numpy() - 1
+    for _ in range(2):
+        assert np.abs(stateful.decode(memory.numpy(), ahead, band) - frames).max() < 1e-5
+        assert np.abs(stateful.durations(condition.numpy()) - durations).max() < 1e-5
+    (cache,) = stateful.requests["decoder"].query_state()
+    assert list(cache.state.shape) == [3, 1, min(11, band), 2 * decoder.width]
 
 
 def test_rows_name_every_runtime_and_pass_the_schema(small, tmp_path, monkeypatch):
@@ -87,12 +89,12 @@ def test_rows_name_every_runtime_and_pass_the_schema(small, tmp_path, monkeypatc
     voice, ir, int8 = small
     rows, notes = bench.measured(voice, {"FP32": ir, "INT8": int8}, seeded.SPEAKER, rounds=1, label="small")
     found = {(row["runtime"], row["precision"]) for row in rows}
-    exact = {(runtime, "FP32") for runtime in (bench.EAGER, bench.ONNX, bench.OURS, bench.LOOP)}
+    exact = {(runtime, "FP32") for runtime in (bench.EAGER, bench.ONNX, bench.OURS, bench.STATEFUL)}
     assert found == exact | {(bench.EAGER, "BF16"), (bench.OURS, "BF16"), (bench.OURS, "INT8")}
     seconds = 90 * 24 / 2400
     for row in rows:
         amount = row["throughput"] * row["median_ms"] / 1e3
-        assert amount == pytest.approx(seconds / 30 if bench.STEP in row["workload"] else seconds)
+        assert amount == pytest.approx(seconds)
         assert row["ratio_to_torch"] == 1 or row["runtime"] != bench.EAGER
     assert {row["workload"].partition(", 0")[0] for row in rows if row["precision"] == "INT8"} == set(bench.ARITHMETIC)
     assert notes["read bandwidth, GB/s"] == 20 and "share of it that the vocoder reaches at BF16" in notes
@@ -107,7 +109,7 @@ def test_a_vocoder_with_a_source_is_not_timed_in_bf16(checkpoints, irs, monkeypa
     monkeypatch.setattr(bench.bench, "read_bandwidth_gbs", lambda: 20.0)
     monkeypatch.setattr(bench.bench, "matmul_gflops", lambda dtype: 100.0)
     rows, _ = bench.measured(checkpoints["se"], {"FP32": irs["se"]}, NAMES[0], rounds=1)
-    assert {row["precision"] for row in rows} == {"FP32"} and len(rows) == 3 * 10 + 1
+    assert {row["precision"] for row in rows} == {"FP32"} and len(rows) == 3 * 9 + 2
 
 
 def test_limits_are_shares_of_what_was_measured_in_the_same_run(monkeypatch):
@@ -128,10 +130,10 @@ def test_limits_are_shares_of_what_was_measured_in_the_same_run(monkeypatch):
     second = bench.bench.Timing.of([1000.0])
     timings = {
         (bench.OURS, "FP32", bench.VOCODER): second,
-        (bench.OURS, "FP32", bench.STEP): bench.bench.Timing.of([0.1]),
+        (bench.OURS, "FP32", bench.STEPS): bench.bench.Timing.of([0.1]),
     }
-    notes = bench.limits(timings, decoder, vocoder, {"vocoder": (mel,)})
+    notes = bench.limits(timings, decoder, vocoder, {"vocoder": (mel,), "decoder": (np.zeros((1, 7, 3)),)})
     assert notes["share of it that the vocoder reaches at FP32"] == round(counted / 1e9 / 0.01, 2) > 0.1
     read = sum(x.numel() for x in decoder.parameters()) - 3 * (decoder.pnca[0]["pnca_attn"].w_h_kv.weight.numel() + 32)
     share = notes["share of the bandwidth that a step of the decoder reaches"]
-    assert share == round(4 * read / 1e9 / 1e-4 / 0.5, 2) > 0.1
+    assert share == round(7 * 4 * read / 1e9 / 1e-4 / 0.5, 2) > 0.1
