@@ -1,0 +1,52 @@
+"""The trained voice: small, understood by ears that do not know it, and in the voice that was asked for."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from notebooks.sambert_hifigan import convert, listening, quality
+from notebooks.sambert_hifigan.pipeline import CONFIG, Synthesizer
+from notebooks.sambert_hifigan.voiceprint import Voiceprint
+
+TINY = Path(convert.__file__).parent / "tiny"
+
+
+@pytest.fixture(scope="module")
+def synthesizer() -> Synthesizer:
+    return Synthesizer(convert.prepare())
+
+
+@pytest.fixture(scope="module")
+def trials(synthesizer) -> list[quality.Trial]:
+    return quality.trials(synthesizer.speakers, len(synthesizer.speakers))
+
+
+@pytest.fixture(scope="module")
+def sounds(synthesizer, trials) -> list[np.ndarray]:
+    return [quality.Converted(synthesizer).say(trial) for trial in trials]
+
+
+def test_it_is_small_and_has_several_voices(synthesizer):
+    assert sum(file.stat().st_size for file in TINY.rglob("*") if file.is_file()) < 10e6
+    assert len(synthesizer.speakers) >= 3
+    assert json.loads((convert.prepare() / CONFIG).read_text())["sines"]
+
+
+def test_a_recogniser_understands_it(trials, sounds):
+    recognise = listening.Recogniser(listening.prepare_recogniser())
+    heard, texts = quality.transcripts(sounds, recognise), [trial.text for trial in trials]
+    rng = np.random.default_rng(0)
+    rates = [
+        quality.error_rate(heard, said, quality.syllables)
+        for said in (texts, [quality.shuffled(text, rng) for text in texts])
+    ]
+    assert rates[0] < 0.35 and rates[1] > 0.6
+
+
+def test_every_sentence_is_nearest_to_the_voice_that_was_asked_for(trials, sounds):
+    voiceprint = Voiceprint(listening.prepare_encoder())
+    known = {file.stem: np.load(file) for file in (TINY / "am" / "speakers").glob("*.npy")}
+    share, _ = quality.ranking(np.stack([voiceprint.embed(x) for x in sounds]), [x.speaker for x in trials], known)
+    assert share >= 0.8
