@@ -285,7 +285,7 @@ def _count(scene: Scene, wording: str, rng: np.random.Generator) -> Question:
     present = rng.random() < 0.85
     if rng.random() < 0.5:
         shape = str(rng.choice([t.shape for t in scene.things] if present else SHAPES))
-        things, counted = _plural(shape), [t for t in scene.things if t.shape == shape]
+        things, counted = plural(shape), [t for t in scene.things if t.shape == shape]
     elif rng.random() < 0.6:
         colour = str(rng.choice([t.colour for t in scene.things] if present else list(COLOURS)))
         things, counted = f"{colour} things", [t for t in scene.things if t.colour == colour]
@@ -312,7 +312,8 @@ def _relation(scene: Scene, wording: str, thing: Thing, name: str, rng: np.rando
     return Question("relation", wording.format(a=name, b=other_name, beside=beside), "yes" if true else "no", reason)
 
 
-def _plural(shape: str) -> str:
+def plural(shape: str) -> str:
+    """Several of a shape, in one word."""
     return f"{shape}es" if shape.endswith("s") else f"{shape}s"
 
 
@@ -324,7 +325,7 @@ def corpus() -> list[str]:
     """Every wording and every word of answers and names: what the tokenizer is made from; printed words are spelled."""
     names = [f"the {colour} {shape}" for colour in COLOURS for shape in SHAPES]
     names += [f"the {colour} thing" for colour in COLOURS]
-    plurals = [_plural(shape) for shape in SHAPES] + [f"{colour} things" for colour in COLOURS]
+    plurals = [plural(shape) for shape in SHAPES] + [f"{colour} things" for colour in COLOURS]
     texts = [
         *DESCRIBE,
         "sign",

@@ -1,0 +1,156 @@
+"""Pictures of the drawn world (`utils.scenes`): some to ask about, and some that a sentence asks to be drawn.
+
+Things to be drawn are of one size, on white, on the raster of the autoencoder, so that a few hundred codes tell them.
+Kept for tests are scenes, wordings, and pairs of colour and shape that training never draws.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+
+from utils.questions import BESIDE, HELD_OUT_WORDINGS, Question, ask, plural
+from utils.scenes import BACKGROUNDS, COLOURS, PLACES, SHAPES, Scene, Thing, draw, random_scene
+
+SIDE = 96  # pixels
+TOKEN = 8  # pixels that a token of a drawing is wide and high
+TALL = 22  # pixels, of a thing to be drawn: it fills three tokens and leaves a seam
+QUESTIONS = ("colour", "shape", "count", "place", "relation")  # kinds of questions
+WISHES = ("thing", "place", "count", "several", "relation", "new pair")  # kinds of sentences
+NUMBERS = {1: "a", 2: "two", 3: "three"}
+NEW_PAIRS = (  # asked for in tests only
+    ("purple", "circle"),
+    ("orange", "square"),
+    ("black", "triangle"),
+    ("green", "star"),
+    ("brown", "cross"),
+    ("blue", "heart"),
+)
+KNOWN_PAIRS = tuple((c, s) for c in COLOURS for s in SHAPES if (c, s) not in NEW_PAIRS)
+POSITIONS = dict.fromkeys(PLACES, "at the") | {"centre": "in the", "left": "on the", "right": "on the"}
+SENTENCES = (
+    "{a}",
+    "Draw {a}.",
+    "Please draw {a}.",
+    "Draw {a}, please.",
+    "A picture of {a}.",
+    "Draw a picture of {a}.",
+    "Make a picture of {a}.",
+    "Make a picture with {a}.",
+    "Show me {a}.",
+    "Please show me {a}.",
+    "I want to see {a}.",
+    "I want a picture with {a}.",
+)
+NEW_SENTENCES = ("Please make a picture of {a}.", "I want a picture of {a}.", "Please show me a picture with {a}.")
+
+Pair = tuple[str, str]  # colour, shape
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a sentence of a kind of WISHES asks for: a thing of each pair, and where they are, if it says so.
+
+    place: of PLACES, where the only thing is. beside: of BESIDE, how the first thing lies to the second.
+    """
+
+    kind: str
+    text: str
+    pairs: tuple[Pair, ...]
+    place: str = ""
+    beside: str = ""
+
+
+def any_scene(rng: np.random.Generator) -> Scene:
+    """A scene to ask about; one of four could have been drawn for a sentence."""
+    if rng.random() < 0.25:
+        return drawable(rng, _pairs(rng, int(rng.integers(1, 4)), KNOWN_PAIRS))
+    return random_scene(rng, SIDE, SIDE, things=(1, 6))
+
+
+def drawable(rng: np.random.Generator, pairs: Sequence[Pair]) -> Scene:
+    """A scene of these things, each in a ninth of its own."""
+    things = []
+    for (colour, shape), cell in zip(pairs, rng.permutation(9), strict=False):
+        row, column = divmod(int(cell), 3)
+        x, y = (SIDE / 3 * at + 1.5 * TOKEN + TOKEN * int(rng.integers(2)) for at in (column, row))
+        things.append(Thing(shape, colour, x, y, TALL, int(cell)))
+    return Scene(SIDE, SIDE, BACKGROUNDS[0], tuple(things))
+
+
+def wish(
+    rng: np.random.Generator, kind: str, sentences: Sequence[str] = SENTENCES, pairs: Sequence[Pair] = KNOWN_PAIRS
+) -> tuple[Scene, Wish]:
+    """A sentence of a kind of WISHES that asks for some of `pairs`, and one of the scenes that fulfil it."""
+    place = beside = ""
+    if kind == "several":
+        chosen = _pairs(rng, int(rng.integers(2, 4)), pairs)
+        if len(chosen) == 3 and rng.random() < 0.4:
+            chosen[1] = chosen[0]
+    elif kind == "count":
+        chosen = _pairs(rng, 1, pairs) * int(rng.integers(2, 4))
+    else:
+        chosen = _pairs(rng, 2 if kind == "relation" else 1, pairs)
+    scene = drawable(rng, chosen)
+    asked = listed(chosen)
+    if kind == "place":
+        place = scene.things[0].place
+        asked = f"{asked} {POSITIONS[place]} {place}"
+    if kind == "relation":
+        beside = str(rng.choice(lies(scene.things[0].cell, scene.things[1].cell)))
+        asked = f"{listed(chosen[:1])} {beside} {listed(chosen[1:])}"
+    return scene, Wish(kind, str(rng.choice(sentences)).format(a=asked), tuple(chosen), place, beside)
+
+
+def lies(cell: int, other: int) -> list[str]:
+    """The words of BESIDE that hold of a thing in one ninth and another thing in the other ninth."""
+    (y, x), (v, u) = divmod(cell, 3), divmod(other, 3)
+    return [words for words, (across, down) in BESIDE.items() if across * (x - u) + down * (y - v) > 0]
+
+
+def listed(pairs: Sequence[Pair]) -> str:
+    """Things in words: "two red circles and a blue star"."""
+    named = []
+    for (colour, shape), number in Counter(pairs).items():
+        article = "an" if number == 1 and colour[0] in "aeiou" else NUMBERS[number]
+        named.append(f"{article} {colour} {shape if number == 1 else plural(shape)}")
+    return " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
+
+
+def held_out(kind: str, count: int, seed: int = 1) -> list[tuple[Image.Image, Question]]:
+    """Pictures and questions of a kind of QUESTIONS: scenes and wordings that training never sees."""
+    made: list[tuple[Image.Image, Question]] = []
+    number = 0
+    while len(made) < count:
+        rng = np.random.default_rng([seed, QUESTIONS.index(kind), number, 7])  # training's seeds are of two numbers
+        number += 1
+        scene = random_scene(rng, SIDE, SIDE, things=(1, 6))
+        if question := ask(scene, kind, rng, HELD_OUT_WORDINGS):
+            made.append((draw(scene), question))
+    return made
+
+
+def held_out_wishes(kind: str, count: int, seed: int = 1) -> list[tuple[Image.Image, Wish]]:
+    """Different sentences of a kind of WISHES in wordings that training never hears, each with a fitting picture."""
+    made: dict[tuple, tuple[Image.Image, Wish]] = {}
+    rng = np.random.default_rng([seed, WISHES.index(kind), 0, 8])
+    while len(made) < count:
+        scene, asked = wish(rng, kind, NEW_SENTENCES, NEW_PAIRS if kind == "new pair" else KNOWN_PAIRS)
+        made.setdefault((asked.pairs, asked.place, asked.beside), (draw(scene), asked))
+    return list(made.values())
+
+
+def corpus() -> list[str]:
+    """What sentences are made of, for the tokenizer."""
+    asked = [listed([pair] * number) for pair in KNOWN_PAIRS for number in NUMBERS]
+    asked += [f"{listed([pair])} {POSITIONS[place]} {place}" for pair in KNOWN_PAIRS for place in PLACES]
+    return [sentence.format(a=a) for sentence in SENTENCES for a in asked]
+
+
+def _pairs(rng: np.random.Generator, count: int, pairs: Sequence[Pair]) -> list[Pair]:
+    """Different ones."""
+    return [pairs[i] for i in rng.choice(len(pairs), count, replace=False)]
