@@ -7,13 +7,17 @@ Files of the authors (`pytorch_model.bin`) have other names for the same weights
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import (
@@ -24,7 +28,7 @@ from transformers import (
     LlamaConfig,
 )
 
-from utils.tensors import faults, read_json, shards
+from utils.tensors import faults, listed, read_json, shards
 
 PARTS = (
     "model.vision_model",
@@ -189,6 +193,26 @@ def encode_pictures(model: JanusForConditionalGeneration, pixels: Tensor) -> Ten
     vq = model.model.vqmodel
     latent = F.normalize(vq.quant_conv(vq.encoder(pixels)).flatten(2).transpose(1, 2), dim=-1)
     return (latent @ F.normalize(vq.quantize.embedding.weight, dim=-1).T).argmax(-1)
+
+
+def save_tiny(folder: str | Path, model: JanusForConditionalGeneration) -> Path:
+    """Write the network as FP16 model.safetensors and its config.json, as `load` reads them; returns the folder.
+
+    Files that are there are replaced once both are written. Raises ValueError, and changes nothing, when a weight is
+    not finite in FP16.
+    """
+    folder = Path(folder)
+    tensors = {key: x.half().contiguous() for key, x in model.state_dict().items()}
+    if lost := [key for key, x in tensors.items() if not torch.isfinite(x).all()]:
+        raise ValueError(f"The network cannot be saved in FP16, there are values not finite: {listed(lost)}.")
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".partial-", dir=folder) as written:
+        save_file(tensors, Path(written) / FILES[0], metadata={"format": "pt"})
+        config = json.dumps(model.config.to_dict(), indent=1) + "\n"
+        (Path(written) / "config.json").write_text(config, encoding="utf-8")
+        for file in Path(written).iterdir():
+            os.replace(file, folder / file.name)
+    return folder
 
 
 def _stored(folder: Path) -> dict[str, Stored]:

@@ -1,0 +1,483 @@
+"""Trains the tiny checkpoint: `python -m notebooks.janus_pro.train_tiny`.
+
+Five stages, each kept in models/janus_pro-training, so that a run that was stopped goes on where it was:
+  vq       the autoencoder learns pictures as 144 tokens and back
+  seeing   vision tower and aligner learn what is where: shape and colour at four points of every patch
+  judging  the language model learns, by words alone, what follows from the places of two things
+  naming   the aligner learns to pass things on by the language model's own embeddings of their names
+  both     aligner and language model learn to answer questions, and language model and image head to draw
+Scenes come from pictures.py, questions from utils.questions; both are drawn as training goes. Seeded. Writes FP16
+safetensors, configuration, processor and tokenizer to tiny/ and prints the share of right answers and drawings.
+"""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from transformers import AttentionInterface, AttentionMaskInterface, JanusConfig, JanusForConditionalGeneration
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from notebooks.janus_pro import pictures, quality
+from notebooks.janus_pro.convert import PADDING, TAGS
+from notebooks.janus_pro.network import encode_pictures, save_tiny
+from utils import questions
+from utils.scenes import COLOURS, SHAPES, Scene, draw, label_maps
+from utils.training import half, optimise
+
+TINY = Path(__file__).parent / "tiny"
+WORK = Path(__file__).parents[2] / "models" / "janus_pro-training"
+SEEDS = {"vq": 1, "seeing": 2, "judging": 3, "naming": 4, "both": 5}
+STEPS = {"vq": 2500, "seeing": 1500, "judging": 300, "naming": 300, "both": 4500}
+RATES = {"vq": 1e-3, "seeing": 2e-3, "judging": 1e-3, "naming": 1e-3, "both": 1.5e-3}
+DESCRIBED, PORTRAYED = 0.1, 0.4  # shares of conversations that only describe a picture, or one thing after another
+TURNS = 6  # questions of the others, at most
+UNPROMPTED = 0.1  # share of drawings whose words are padding: guidance sets the two against each other
+CLASSES = (len(SHAPES) + 1, len(COLOURS) + 1)  # of a point: 0 is none of them
+HARD = 3.0  # weight of yes and of no among the tokens of answers
+DRAWING = 2.0  # weight of a drawing's tokens, most of which are white
+NAMED = 4.0  # a name is there where the output reaches this far along its embedding
+EDGES = 2.0  # how much more the autoencoder's errors count where black meets white
+REVIVED = 50  # steps after which codes that nothing took begin anew
+PATCH = 8
+TOKENS = (pictures.SIDE // PATCH) ** 2  # of a picture that is seen, and of one that is drawn
+
+VOCABULARY = 512
+BEGIN, END = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"
+USER, ASSISTANT = "<|User|>", "<|Assistant|>"
+SPECIAL = [BEGIN, END, PADDING, USER, ASSISTANT, *TAGS]
+PLACEHOLDER, BEGIN_OF_IMAGE, END_OF_IMAGE = map(SPECIAL.index, TAGS)
+WIDTH = 256
+WIDE = {"projection_dim": WIDTH}
+CONFIG = {
+    "image_token_id": PLACEHOLDER,
+    "text_config": {
+        "model_type": "llama",
+        "vocab_size": VOCABULARY,
+        "hidden_size": WIDTH,
+        "intermediate_size": 448,
+        "num_hidden_layers": 5,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "max_position_embeddings": 1024,
+        "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": False,
+        "bos_token_id": SPECIAL.index(BEGIN),
+        "eos_token_id": SPECIAL.index(END),
+        "pad_token_id": SPECIAL.index(PADDING),
+    },
+    "vision_config": {
+        "hidden_size": 128,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "mlp_ratio": 2.0,
+        "image_size": pictures.SIDE,
+        "patch_size": PATCH,
+        "num_image_tokens": TOKENS,
+        **WIDE,
+    },
+    "vq_config": {
+        "embed_dim": 8,
+        "num_embeddings": 512,
+        "latent_channels": 32,
+        "base_channels": 32,
+        "channel_multiplier": [1, 1, 1, 2],
+        "num_res_blocks": 1,
+        "image_token_embed_dim": WIDTH,
+        **WIDE,
+    },
+}
+
+
+def untrained() -> JanusForConditionalGeneration:
+    """The network as training begins, seeded."""
+    torch.manual_seed(0)
+    model = JanusForConditionalGeneration(JanusConfig(**deepcopy(CONFIG)))
+    with torch.no_grad():  # words of a length of about one: names are found by them
+        model.get_input_embeddings().weight.normal_(std=WIDTH**-0.5)
+    return model
+
+
+def make_tokenizer():
+    """Byte-level BPE, as DeepSeek's, made from the questions and the sentences that ask for drawings."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    bpe.train_from_iterator([*questions.corpus(), *pictures.corpus()], trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        bos_token=BEGIN,
+        eos_token=END,
+        pad_token=PADDING,
+        additional_special_tokens=[USER, ASSISTANT, *TAGS],
+    )
+
+
+def conversation(rng: np.random.Generator) -> tuple[Image.Image, list[questions.Question]]:
+    """A picture and the questions that follow it."""
+    scene, share, asked = pictures.any_scene(rng), rng.random(), []
+    if share >= DESCRIBED + PORTRAYED:
+        asked = questions.questions(scene, rng, TURNS)
+    elif share >= DESCRIBED:
+        asked = questions.portraits(scene, rng)
+    return draw(scene), asked or [questions.describe(scene, rng)]  # things all alike have no names to ask for
+
+
+class Batches:
+    """Drawn scenes as tensors; every draw is a function of the generator that is passed in."""
+
+    def __init__(self, tokenizer):
+        self.encode = lambda text: tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids
+
+    def talk(self, asked: list[questions.Question], seen: bool = True) -> tuple[list[int], list[int]]:
+        """A conversation's token ids, and for each whether it is to be learned (1) or given (0).
+
+        seen: whether it begins with a picture. Later questions have the form of the first one, without it.
+        """
+        picture = [BEGIN_OF_IMAGE, *[PLACEHOLDER] * TOKENS, END_OF_IMAGE]
+        ids, learned = [SPECIAL.index(BEGIN)], [0]
+        for number, question in enumerate(asked):
+            given = self.encode(f"{USER}: ")
+            given += (picture if seen and number == 0 else []) + self.encode(self.turn(question.text))
+            answer = [*self.encode(f" {question.said}"), SPECIAL.index(END)]
+            ids += given + answer
+            learned += [0] * len(given) + [1] * len(answer)
+        return ids, learned
+
+    @staticmethod
+    def turn(text: str) -> str:
+        """What is said after a picture, up to where the answer begins."""
+        return f"\n{text}\n\n{ASSISTANT}:"
+
+    def questions(self, count: int, rng: np.random.Generator) -> dict[str, Tensor]:
+        """Conversations with their pictures: what `answers` takes."""
+        talks = [conversation(rng) for _ in range(count)]
+        return {"pixels": pixels([picture for picture, _ in talks])} | padded([self.talk(asked) for _, asked in talks])
+
+    def judgements(self, count: int, rng: np.random.Generator) -> dict[str, Tensor]:
+        """Questions about how two things lie, without a picture: their places are given, what follows is learned."""
+        rows: list[tuple[list[int], list[int]]] = []
+        while len(rows) < count:
+            question = questions.ask(pictures.any_scene(rng), "relation", rng)
+            if question:
+                ids, learned = self.talk([question], seen=False)
+                first, second, *_ = question.said.split(", ")
+                begun = learned.index(1) + len(self.encode(f" {first}, {second}"))
+                rows.append((ids, [int(place >= begun) for place in range(len(ids))]))
+        return padded(rows)
+
+    def wishes(self, count: int, rng: np.random.Generator) -> dict[str, Tensor]:
+        """Sentences with pictures that fulfil them, some without their words: what `drawn` takes."""
+        kinds = pictures.WISHES[:-1]  # new pairs are for tests
+        made = [pictures.wish(rng, str(rng.choice(kinds))) for _ in range(count)]
+        rows = []
+        for _, wish in made:
+            words = self.encode(f"{USER}: {wish.text}\n\n{ASSISTANT}:")
+            if rng.random() < UNPROMPTED:
+                words = [SPECIAL.index(PADDING)] * len(words)
+            before = [SPECIAL.index(BEGIN), *words]
+            drawn = [BEGIN_OF_IMAGE, *[PLACEHOLDER] * (TOKENS - 1)]  # each tells the next; the last one is never read
+            rows.append((before + drawn, [0] * len(before) + [1] * len(drawn)))
+        return {"pixels": pixels([draw(scene) for scene, _ in made])} | padded(rows)
+
+    def names(self) -> list[Tensor]:
+        """Token ids of the names of all shapes and of all colours, as words within a text."""
+        return [torch.tensor([self.encode(f" {name}") for name in names])[:, 0] for names in (SHAPES, list(COLOURS))]
+
+    def points(self, count: int, rng: np.random.Generator) -> dict[str, Tensor]:
+        """Pictures, and what is at four points of each patch [n, patches, 4, 2]."""
+        scenes = [pictures.any_scene(rng) for _ in range(count)]
+        return {"pixels": pixels([draw(x) for x in scenes]), "truth": torch.stack([at_points(x) for x in scenes])}
+
+
+def padded(rows: list[tuple[list[int], list[int]]]) -> dict[str, Tensor]:
+    """Token ids and what of them is to be learned, side by side, padded at their ends."""
+    length = max(len(ids) for ids, _ in rows)
+    ids = torch.full((len(rows), length), SPECIAL.index(PADDING))
+    learned = torch.zeros(len(rows), length, dtype=torch.bool)
+    for row, (tokens, wanted) in enumerate(rows):
+        ids[row, : len(tokens)] = torch.tensor(tokens)
+        learned[row, : len(tokens)] = torch.tensor(wanted, dtype=torch.bool)
+    return {"ids": ids, "learned": learned}
+
+
+def pixels(drawn: list[Image.Image]) -> Tensor:
+    """Pictures as [n, 3, SIDE, SIDE] in -1..1."""
+    return torch.from_numpy(np.stack([np.asarray(x) for x in drawn])).permute(0, 3, 1, 2).float() / 127.5 - 1
+
+
+def at_points(scene: Scene) -> Tensor:
+    """Shape and colour at four points of each patch of a scene [patches, 4, 2], as `label_maps` numbers them."""
+    begin, step = PATCH // 4, PATCH // 2
+    points = label_maps(scene)[:2, begin::step, begin::step].astype(np.int64)
+    side = pictures.SIDE // PATCH
+    return torch.from_numpy(points.reshape(2, side, 2, side, 2).transpose(1, 3, 2, 4, 0).reshape(side**2, 4, 2))
+
+
+def settings(stage: str) -> dict[str, float]:
+    """Of a stage, for `optimise`."""
+    return {"steps": STEPS[stage], "rate": RATES[stage], "seed": SEEDS[stage]}
+
+
+# --- pictures to tokens and back ----------------------------------------------------------------------------------
+
+
+class Autoencoder(nn.Module):
+    """The VQ autoencoder as it is trained, with a count of how often each code was taken of late."""
+
+    def __init__(self, model: JanusForConditionalGeneration):
+        super().__init__()
+        self.vq = model.model.vqmodel
+        self.register_buffer("taken", torch.zeros(self.vq.quantize.num_embeddings))
+
+    def forward(self, pixels: Tensor, revive: bool = False) -> tuple[Tensor, Tensor]:
+        """Pictures [N, 3, S, S] as they come back, and how far latents are from their codes.
+
+        revive: codes that nothing took since the last time become latents of these pictures.
+        """
+        vq = self.vq
+        latent = vq.quant_conv(vq.encoder(pixels)).float()
+        flat = F.normalize(latent.flatten(2).transpose(1, 2), dim=-1)
+        if revive:
+            self.revive(flat.detach())
+        codes = F.normalize(vq.quantize.embedding.weight, dim=-1)
+        with torch.autocast("cpu", enabled=False):  # rounded angles would choose among neighbours by chance
+            tokens = (flat.detach() @ codes.detach().T).argmax(-1)
+        self.taken += torch.bincount(tokens.flatten(), minlength=len(codes))
+        chosen = codes[tokens]
+        apart = distance(flat.detach(), chosen) + 0.25 * distance(flat, chosen.detach())
+        passed = flat + (chosen - flat).detach()  # the gradient goes past the choice
+        return vq.decoder(vq.post_quant_conv(passed.transpose(1, 2).reshape(latent.shape))).float(), apart
+
+    @torch.no_grad()
+    def revive(self, latents: Tensor) -> None:
+        """Put codes that were not taken where latents [N, T, C] are."""
+        dead = (self.taken == 0).nonzero()[:, 0]
+        found = latents.flatten(0, 1)
+        chosen = torch.randperm(len(found), generator=torch.Generator().manual_seed(len(dead)))[: len(dead)]
+        self.vq.quantize.embedding.weight[dead[: len(chosen)]] = found[chosen]
+        self.taken.zero_()
+
+
+def distance(ours: Tensor, wanted: Tensor) -> Tensor:
+    """Mean squared distance of vectors [..., C]."""
+    return (ours - wanted).square().sum(-1).mean()
+
+
+def unlike(made: Tensor, true: Tensor) -> Tensor:
+    """How far pictures [N, 3, S, S] are from the true ones, seen sharp and at two smaller sizes; edges count more."""
+    total = made.new_zeros(())
+    for scale in (1, 2, 4):
+        ours, wanted = (F.avg_pool2d(x, scale) for x in (made, true))
+        contrast = F.max_pool2d(wanted, 3, 1, 1) + F.max_pool2d(-wanted, 3, 1, 1)  # largest less smallest around it
+        weight = 1 + EDGES * contrast.amax(1, keepdim=True)
+        total = total + ((ours - wanted).abs() * weight).mean()
+    return total
+
+
+def learn_to_encode(model: JanusForConditionalGeneration) -> None:
+    """Teach the autoencoder pictures as they are drawn for sentences, of all pairs of colour and shape."""
+    network = Autoencoder(model).to(memory_format=torch.channels_last)
+    pairs = pictures.KNOWN_PAIRS + pictures.NEW_PAIRS
+
+    def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
+        true = pixels([draw(pictures.wish(rng, "several", pairs=pairs)[0]) for _ in range(16)])
+        revive = step % REVIVED == REVIVED - 1 and step < 0.8 * STEPS["vq"]
+        used = (network.taken > 0).float().mean()
+        with half():
+            made, apart = network(true.contiguous(memory_format=torch.channels_last), revive)
+        wrong = unlike(made, true)
+        noise = F.mse_loss(made.clamp(-1, 1), true)
+        parts = {"wrong": wrong, "apart": apart, "codes used": used, "dB": 10 * torch.log10(4 / noise)}
+        return {"loss": wrong + apart} | parts
+
+    optimise(WORK / "vq.pt", network, loss, **settings("vq"))
+    with torch.no_grad():  # the language model begins with the codes themselves, as long as noise would be
+        codes = F.normalize(model.model.vqmodel.quantize.embedding.weight, dim=-1)
+        model.model.generation_embeddings.weight.copy_(codes * codes.shape[1] ** 0.5)
+
+
+# --- pictures to words --------------------------------------------------------------------------------------------
+
+
+class Seeing(nn.Module):
+    """Vision tower and aligner, and lines that read what is where from the output of either."""
+
+    def __init__(self, model: JanusForConditionalGeneration):
+        super().__init__()
+        self.tower, self.aligner = model.model.vision_model, model.model.aligner
+        widths = self.tower.config.hidden_size, WIDTH
+        self.patch, self.aligned = (nn.Linear(width, 4 * sum(CLASSES)) for width in widths)
+
+    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits of shape and colour at four points [n, patches, 4, c] from the tower and from the aligner, and the
+        aligner's output [n, patches, D]."""
+        seen = self.tower(pixels).last_hidden_state
+        told = self.aligner(seen)
+        logits = (line(x).float().unflatten(-1, (4, -1)) for line, x in ((self.patch, seen), (self.aligned, told)))
+        return *logits, told.float()
+
+
+def learn_to_see(network: Seeing, model: JanusForConditionalGeneration, batches: Batches, stage: str) -> None:
+    """Teach the vision tower what is where, and the aligner to pass it on; in stage "naming" by names, too, while the
+    tower stays as it is."""
+    network.tower.requires_grad_(stage != "naming")
+    words = F.normalize(model.get_input_embeddings().weight.detach(), dim=-1)
+    names = batches.names()
+
+    def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
+        batch = batches.points(48, rng)
+        with half(), sdpa_kernel(SDPBackend.MATH):  # for few patches the fused kernel's way back takes longer
+            seen, told, output = network(batch["pixels"])
+        parts = {"seen wrong": pointed(seen, batch["truth"]), "told wrong": pointed(told, batch["truth"])}
+        if stage == "naming":
+            parts["named wrong"] = 2 * named(output, batch["truth"], words, names)
+        return {"loss": sum(parts.values())} | parts
+
+    optimise(WORK / f"{stage}.pt", network, loss, **settings(stage))
+
+
+def pointed(logits: Tensor, truth: Tensor) -> Tensor:
+    """Sum of the cross-entropies of shape and colour [..., c] at points [..., 2]; background counts a tenth."""
+    total = logits.new_zeros(())
+    for scores, wanted in zip(logits.split(CLASSES, -1), truth.unbind(-1), strict=True):
+        weight = torch.where(wanted > 0, 1.0, 0.1).flatten()
+        errors = F.cross_entropy(scores.flatten(0, -2), wanted.flatten(), reduction="none")
+        total = total + (errors * weight).sum() / weight.sum()
+    return total
+
+
+def named(output: Tensor, truth: Tensor, words: Tensor, names: list[Tensor]) -> Tensor:
+    """How badly the embeddings of the names of what is at a patch's points [n, patches, 4, 2], and of no others, can be
+    found in the aligner's output [n, patches, D]. words: embeddings of length 1; names: as `Batches.names`."""
+    total = output.new_zeros(())
+    for aspect, ids in enumerate(names):
+        there = F.one_hot(truth[..., aspect], CLASSES[aspect]).amax(-2)[..., 1:].float()
+        more = output.new_tensor(4.0)  # most names are not there
+        total = total + F.binary_cross_entropy_with_logits(output @ words[ids].T - NAMED, there, pos_weight=more)
+    return total
+
+
+def learn_to_judge(model: JanusForConditionalGeneration, batches: Batches) -> None:
+    """Teach the language model, by words alone, to say which of two words fits and whether that means yes or no.
+
+    Learned with pictures only, yes and no stay at chance for thousands of steps.
+    """
+    network = nn.ModuleList([model.model.language_model, model.lm_head])
+
+    def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
+        batch = batches.judgements(48, rng)
+        with half():
+            logits, tokens = said(model, model.get_input_embeddings()(batch["ids"]), batch)
+        verdicts = torch.roll(tokens == SPECIAL.index(END), -1)  # the token before the end
+        return {"loss": F.cross_entropy(logits, tokens), "right": share(logits, tokens, verdicts)}
+
+    optimise(WORK / "judging.pt", network, loss, **settings("judging"))
+
+
+# --- both tasks ---------------------------------------------------------------------------------------------------
+
+
+def attend_in_fp32(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask, **options) -> tuple:
+    """Attention of transformers, in FP32: in BF16 the fused kernel's way back takes longer."""
+    with torch.autocast("cpu", enabled=False):
+        return sdpa_attention_forward(module, query.float(), key.float(), value.float(), mask, **options)
+
+
+AttentionInterface.register("fp32", attend_in_fp32)
+AttentionMaskInterface.register("fp32", sdpa_mask)
+
+
+def answers(model: JanusForConditionalGeneration, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Logits of the words to be learned [k, vocabulary] of `Batches.questions`, and their tokens [k]."""
+    seen = model.model.aligner(model.model.vision_model(batch["pixels"]).last_hidden_state)
+    return said(model, filled(model, batch["ids"], seen), batch)
+
+
+def said(model: JanusForConditionalGeneration, embeds: Tensor, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Logits of the words to be learned [k, vocabulary], and their tokens [k], of embeddings [n, tokens, D]."""
+    later = batch["learned"][:, 1:]
+    hidden = model.model.language_model(inputs_embeds=embeds, use_cache=False).last_hidden_state
+    return model.lm_head(hidden[:, :-1][later]).float(), batch["ids"][:, 1:][later]
+
+
+def drawn(model: JanusForConditionalGeneration, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Logits of the image tokens of `Batches.wishes` [k, codes], and those tokens [k]."""
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):  # as it is done outside of training
+        tokens = encode_pictures(model, batch["pixels"])
+    read = model.prepare_embeddings_for_image_generation(tokens[:, :-1])
+    embeds = filled(model, batch["ids"], read)
+    hidden = model.model.language_model(inputs_embeds=embeds, use_cache=False).last_hidden_state
+    return model.model.generation_head(hidden[batch["learned"]]).float(), tokens.flatten()
+
+
+def filled(model: JanusForConditionalGeneration, ids: Tensor, pictures: Tensor) -> Tensor:
+    """Embeddings of token ids [n, tokens], where the placeholders are those of the pictures [n, T, D]."""
+    embeds = model.get_input_embeddings()(ids).to(pictures.dtype)
+    return embeds.masked_scatter((ids == PLACEHOLDER)[..., None], pictures.flatten(0, 1))
+
+
+def share(logits: Tensor, tokens: Tensor, which: Tensor) -> Tensor:
+    """Share of right tokens among some of them."""
+    return (logits.argmax(-1) == tokens)[which].float().mean()
+
+
+def learn_both(model: JanusForConditionalGeneration, batches: Batches) -> None:
+    """Teach aligner and language model to answer, and the language model with its image parts to draw."""
+    model.model.vision_model.requires_grad_(False)
+    model.model.vqmodel.requires_grad_(False)
+    model.model.language_model.set_attn_implementation("fp32")
+    verdicts = torch.tensor([batches.encode(f" {word}")[0] for word in ("yes", "no")])
+    weight = torch.ones(VOCABULARY)
+    weight[verdicts] = HARD  # judging takes longest to learn
+
+    def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
+        with half():
+            words, tokens = answers(model, batches.questions(10, rng))
+            codes, painted = drawn(model, batches.wishes(16, rng))
+        asked, wished = F.cross_entropy(words, tokens, weight), F.cross_entropy(codes, painted)
+        found = {"answers wrong": asked, "drawings wrong": wished}
+        found["words right"] = share(words, tokens, torch.ones_like(tokens, dtype=torch.bool))
+        if (judged := torch.isin(tokens, verdicts)).any():
+            found["verdicts right"] = share(words, tokens, judged)
+        things = painted != painted.mode().values  # the most frequent token is white
+        return {"loss": asked + DRAWING * wished} | found | {"things right": share(codes, painted, things)}
+
+    optimise(WORK / "both.pt", model, loss, **settings("both"))
+
+
+def main() -> None:
+    """Train, save, and print the quality."""
+    model, tokenizer = untrained(), make_tokenizer()
+    batches = Batches(tokenizer)
+    learn_to_encode(model)
+    network = Seeing(model)
+    learn_to_see(network, model, batches, "seeing")
+    learn_to_judge(model, batches)
+    learn_to_see(network, model, batches, "naming")
+    learn_both(model, batches)
+    save_tiny(TINY, model)
+    tokenizer.save_pretrained(TINY)
+    (TINY / "processor_config.json").write_text(json.dumps({"system_prompt": ""}) + "\n", encoding="utf-8")
+    print(quality.summary(quality.Reference(TINY)))
+
+
+if __name__ == "__main__":
+    main()
