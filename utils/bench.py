@@ -113,10 +113,11 @@ def peak_rss_mb(function: Callable, *args) -> float:
 
 def _peak_after(function: Callable, args: tuple) -> float:
     function(*args)
-    return _peak_bytes() / 1e6
+    return peak_bytes() / 1e6
 
 
-def _peak_bytes() -> int:
+def peak_bytes() -> int:
+    """The most memory that this process has held so far."""
     # ru_maxrss would not do on Linux: it survives exec, and so reports the peak of the parent
     if platform.system() == "Linux":
         with open("/proc/self/status", encoding="ascii") as status:
