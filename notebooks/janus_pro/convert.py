@@ -132,6 +132,13 @@ def prepare(model: str = "tiny", precision: str = "FP16") -> Path:
     return parts.prepare("janus-pro", MODELS, model, precision, to_ir, compress)
 
 
+def system_prompt(checkpoint: Path) -> str:
+    """What a checkpoint is told before every question."""
+    processor = checkpoint / "processor_config.json"
+    given = json.loads(processor.read_text(encoding="utf-8")) if processor.is_file() else {}
+    return given.get("system_prompt", DEFAULT_SYSTEM_PROMPT)
+
+
 # --- the details ------------------------------------------------------------------------------------------------
 
 
@@ -169,13 +176,11 @@ def _write_companions(checkpoint: Path, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
     for model, name in zip(convert_tokenizer(tokenizer, with_detokenizer=True), ("", "de"), strict=True):
         ov.save_model(model, folder / f"openvino_{name}tokenizer.xml")
-    processor = checkpoint / "processor_config.json"
-    given = json.loads(processor.read_text(encoding="utf-8")) if processor.is_file() else {}
     settings = {
         "image_size": config.vision_config.image_size,
         "rows": config.vq_config.num_patches,  # of a picture's tokens, and columns
         "context": config.text_config.max_position_embeddings,
-        "system_prompt": given.get("system_prompt", DEFAULT_SYSTEM_PROMPT),
+        "system_prompt": system_prompt(checkpoint),
         "tokens": {name: vocabulary[token] for name, token in special.items()},
     }
     (folder / "janus.json").write_text(json.dumps(settings, indent=1), encoding="utf-8")

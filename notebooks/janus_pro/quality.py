@@ -7,7 +7,6 @@ no picture or another one, no sentence or another one, and whoever always says w
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ from transformers import PreTrainedTokenizerFast
 from transformers.cache_utils import DynamicCache
 
 from notebooks.janus_pro.checker import fulfils
-from notebooks.janus_pro.convert import TAGS
+from notebooks.janus_pro.convert import PADDING, TAGS, system_prompt
 from notebooks.janus_pro.network import encode_pictures, load
 from notebooks.janus_pro.pictures import QUESTIONS, WISHES, Wish, held_out, held_out_wishes
 from notebooks.janus_pro.pipeline import normalised, painted
@@ -54,7 +53,8 @@ class Reference:
         self.model = load(checkpoint, dtype=torch.float32)
         self.tokenizer = PreTrainedTokenizerFast.from_pretrained(checkpoint)
         self.tags = self.tokenizer.convert_tokens_to_ids(list(TAGS))  # placeholder, begin and end of a picture
-        self.system = json.loads((checkpoint / "processor_config.json").read_text(encoding="utf-8"))["system_prompt"]
+        self.padding = self.tokenizer.convert_tokens_to_ids(self.tokenizer.pad_token or PADDING)
+        self.system = system_prompt(checkpoint)
         self.rows = self.model.config.vq_config.num_patches
 
     @torch.inference_mode()
@@ -82,7 +82,7 @@ class Reference:
     ) -> np.ndarray:
         """[n, rows * rows]: the tokens of `n` drawings."""
         ids = [*self._ids(f"<|User|>: {prompt}\n\n<|Assistant|>:"), self.tags[1]]
-        unprompted = [ids[0], *[self.tokenizer.pad_token_id] * (len(ids) - 2), ids[-1]]
+        unprompted = [ids[0], *[self.padding] * (len(ids) - 2), ids[-1]]
         embeddings = self.model.get_input_embeddings()(torch.tensor([ids, unprompted])).repeat(n, 1, 1)
         chances, tokens = [np.random.default_rng((seed, i)) for i in range(n)], []
         cache = DynamicCache(config=self.model.config.text_config)

@@ -59,7 +59,7 @@ def test_all_runtimes_compute_the_same(checkpoint, ir, config):
     for work, shape in zip([*bench.works(config), bench.whole(config)], shapes, strict=True):
         expected, found = eager(work), ours(work)
         assert found.shape == expected.shape == shape, work
-        assert np.abs(found - expected).max() < (0.02 if work.step == "paint" else 1e-3), work  # its weights are FP16
+        assert np.abs(found - expected).max() < (0.05 if work.step == "paint" else 1e-3), work  # its weights are FP16
     assert len(set(found.tolist())) > 3  # a drawing is not of one token
 
 

@@ -51,7 +51,7 @@ def test_a_drawing_appears_row_by_row(janus):
     assert whole.size == tokens.size == (384, 384) and SPEED.match(told)[1] == "16"
     assert np.array_equal(np.asarray(whole.resize(expected.size, Image.Resampling.NEAREST)), np.asarray(expected))
     rows = [int(re.fullmatch(r"row (\d) of 4", told)[1]) for *_, told in steps[:-1]]
-    assert rows == sorted(set(rows)) and rows[-1] == 4
+    assert rows == sorted(set(rows))
 
 
 def test_rows_are_shown_while_the_model_draws(janus, monkeypatch):
