@@ -339,9 +339,9 @@ def corpus() -> list[str]:
     ]
     for wordings in WORDINGS.values():
         for wording in wordings:
-            for name, plural, colour in zip(names, plurals * 4, [*COLOURS] * 7, strict=True):
+            for name, many, colour in zip(names, plurals * 4, [*COLOURS] * 7, strict=True):
                 for beside in BESIDE:
                     texts.append(
-                        wording.format(a=name, A=_capital(name), b=name, things=plural, colour=colour, beside=beside)
+                        wording.format(a=name, A=_capital(name), b=name, things=many, colour=colour, beside=beside)
                     )
     return texts
