@@ -1,16 +1,18 @@
-"""Cached conversion: a folder of OpenVINO IR, keyed by checkpoint, arguments and package versions.
+"""Cached conversion: a folder of OpenVINO IR, keyed by checkpoint, arguments, the code that converts and package versions.
 
 A build goes to `<folder>.partial`, gets a manifest as its last file and is then renamed, so a folder with a
 valid manifest is complete. Processes that ask for the same conversion wait for each other and build it
 once.
 """
 
+import ast
 import hashlib
 import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -26,13 +28,16 @@ def cached(
     checkpoint: str | Path,
     arguments: Mapping | None = None,
     versions: Sequence[str] = PACKAGES,
+    code: Callable | None = None,
 ) -> Path:
     """The folder `models/ir/<name>-<key>` that `build(folder)` filled, now or in an earlier run.
 
     `checkpoint` is a path (file or folder, hashed) or a digest. `arguments` is whatever else shapes the
-    result, as JSON values. `versions` names the packages whose version does. Raises ValueError for a name
-    or arguments that cannot be used, RuntimeError when `build` wrote nothing; what `build` raises passes
-    through. Whatever goes wrong, no folder is left that a later call trusts.
+    result, as JSON values. `versions` names the packages whose version does. `code` is the function whose
+    module, with what that imports of this project, is converted anew when it changes: `build`, unless that
+    only calls it. Raises ValueError for a name or arguments that cannot be used, RuntimeError when `build`
+    wrote nothing; what `build` raises passes through. Whatever goes wrong, no folder is left that a later
+    call trusts.
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise ValueError(f"{name!r} cannot name a conversion: use letters, digits, '.', '_' and '-'.")
@@ -40,6 +45,7 @@ def cached(
         "checkpoint": checkpoint_sha256(Path(checkpoint)) if _is_path(checkpoint) else checkpoint,
         "arguments": dict(arguments or {}),
         "versions": {package: _version(package) for package in versions},
+        "code": _code((code or build).__module__),
     }
     try:
         key = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
@@ -95,6 +101,35 @@ def _receipt(path: Path) -> dict[Path, str]:
                 if file.stat().st_size == entry["size"] and file.stat().st_mtime_ns <= receipt.stat().st_mtime_ns
             }
     return {}
+
+
+def _code(module: str) -> str:
+    """SHA-256 of the sources that a module's functions are made of, without those that only keep what they make."""
+    whole = hashlib.sha256()
+    for name in sorted(_modules(module) - _modules(__name__)):
+        whole.update(f"{name}\0{_source(name).read_text(encoding='utf-8')}\n".encode())
+    return whole.hexdigest()
+
+
+@cache
+def _modules(name: str) -> frozenset[str]:
+    """A module of this project and all that it imports of the project, wherever in its source."""
+    found, waiting = set(), [name]
+    while waiting:
+        name = waiting.pop()
+        if name in found or not _source(name).is_file():
+            continue
+        found.add(name)
+        for node in ast.walk(ast.parse(_source(name).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                waiting += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                waiting += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return frozenset(found)
+
+
+def _source(module: str) -> Path:
+    return weights.ROOT.joinpath(*module.split(".")).with_suffix(".py")
 
 
 def _version(package: str) -> str | None:

@@ -72,7 +72,7 @@ def made(name: str, checkpoint: Path, arguments: dict, step, *args, ram_gb: floa
         preflight.check(ram_gb=ram_gb, disk_gb=ram_gb / 2, what=f"Making {name}")
         preflight.in_child(step, *args, folder, what=f"Making {name}", ram_gb=ram_gb)
 
-    return cached(name, build, checkpoint=checkpoint, arguments=arguments, **versions)
+    return cached(name, build, checkpoint=checkpoint, arguments=arguments, code=step, **versions)
 
 
 def to_transformers(gguf: Path, folder: Path) -> None:

@@ -90,6 +90,33 @@ def test_everything_it_depends_on_changes_the_folder(monkeypatch):
     assert build.count == 7
 
 
+def test_code_that_converts_changes_the_folder_and_other_code_does_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(weights, "ROOT", tmp_path)
+
+    def written(name: str, text: str) -> None:
+        (tmp_path / f"{name}.py").write_text(text)
+        convert._modules.cache_clear()
+
+    def ask(code=None):
+        return convert.cached("net", build, checkpoint="abc", code=code)
+
+    build, other = Build(), Build()
+    build.__module__, other.__module__ = "room", "beside"
+    written("room", "def to_ir():\n    from layers import mask\n    import numpy\n")
+    written("layers", "import room\nmask = False\n")
+    written("beside", "")
+    first = ask()
+    written("beside", "changed = True\n")
+    assert ask() == first and build.count == 1
+    written("layers", "import room\nmask = 0.0\n")
+    second = ask()
+    assert second != first
+    written("room", (tmp_path / "room.py").read_text() + "    import openvino\n")
+    assert len({first, second, ask(), ask(other)}) == 4
+    written("layers", "import room\nmask = False\n")
+    assert ask() != first and ask(other) == ask(other) and build.count == 5
+
+
 def test_a_checkpoint_is_known_by_its_contents(tmp_path):
     build = Build()
     checkpoint = tmp_path / "weights.safetensors"
