@@ -1,4 +1,5 @@
-"""Cached conversion: a folder of OpenVINO IR, keyed by checkpoint, arguments, the code that converts and package versions.
+"""Cached conversion: a folder of OpenVINO IR, keyed by checkpoint, arguments, the code that converts and the versions
+of packages.
 
 A build goes to `<folder>.partial`, gets a manifest as its last file and is then renamed, so a folder with a
 valid manifest is complete. Processes that ask for the same conversion wait for each other and build it
