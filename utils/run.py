@@ -60,6 +60,7 @@ def execute(notebook: Path, environment: dict[str, str], save: Path | None = Non
         # It warns of unencrypted traffic, which stays on loopback; colours are escape codes in a log.
         extra_arguments=["--log-level=ERROR", "--InteractiveShell.colors=nocolor"],
         resources={"metadata": {"path": str(notebook.parent)}},
+        coalesce_streams=True,  # of a progress bar its end is kept
         on_cell_start=starts,
         on_cell_executed=ends,
     )

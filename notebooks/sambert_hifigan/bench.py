@@ -43,6 +43,7 @@ SPEED_ONLY = "released size, random weights, speed only"
 EAGER, COMPILED, ONNX, OURS = "torch eager", "torch.compile", "onnxruntime", "openvino"
 STATEFUL = "openvino, a call a step"
 VOCODER, DURATIONS, STEPS = "vocoder", "durations, all steps", "decoder, all steps"
+AT_ONCE = ("encoder", "variance", "memory", "finish", "source", VOCODER)  # sub-models that are called once
 WHOLE, FIRST = "the whole sentence", "text to first sound, with the front end"
 ARITHMETIC = (VOCODER, WHOLE, FIRST)  # what a precision other than FP32 changes: the acoustic model is always exact
 UNIT = "seconds of speech/s"  # one over this is the real-time factor
@@ -53,11 +54,10 @@ def works(
     runtime: Runtime, reading: Reading, given: Mapping[str, Arrays], config: Mapping, again: Callable[[], Reading]
 ):
     """What is timed, by name. given: of `say`; again: reads the sentence anew."""
-    calls = {part: partial(runtime.run, part, *given[part]) for part in ("encoder", "variance", "memory", "finish")}
+    calls = {part: partial(runtime.run, part, *given[part]) for part in AT_ONCE if part in given}
     return calls | {
         DURATIONS: partial(runtime.durations, *given["durations"]),
         STEPS: partial(runtime.decode, *given["decoder"]),
-        VOCODER: partial(runtime.run, VOCODER, *given[VOCODER]),
         WHOLE: partial(say, runtime, reading, config),
         FIRST: lambda: say(runtime, again(), config),
     }
@@ -74,8 +74,8 @@ def measured(
     """Speed rows of every runtime and sub-model, all in turns, and notes: the machine's limits, and how near they are.
 
     voice: a checkpoint folder. folders: its IR at "FP32" and, where wanted, "INT8". compiling: whether torch.compile is
-    among the runtimes. The ratio is to eager PyTorch at the same precision, for INT8 at the fastest. A vocoder with a
-    source computes in FP32 (INT8), never in BF16, which would lose the phase.
+    among the runtimes. The ratio is to eager PyTorch at the same precision, for INT8 at the fastest. BF16 and INT8 are
+    the vocoder's: acoustic model and source are exact.
     """
     acoustic, vocoder = load_acoustic(voice / "am"), load_vocoder(voice / "voc")
     ours = Converted(folders["FP32"], **EXACT)
@@ -92,10 +92,9 @@ def measured(
         exported = onnx(modules(acoustic, vocoder), torch_runtime.examples(given), Path(scratch))
         runtimes[ONNX, "FP32"] = Stepwise(exported, acoustic)
         runtimes[OURS, "FP32"] = ours
-        if not config["sines"]:
-            parts = modules(acoustic, load_vocoder(voice / "voc"))
-            runtimes[EAGER, "BF16"] = Stepwise(eager(parts, "BF16"), acoustic)
-            runtimes[OURS, "BF16"] = Converted(folders["FP32"], INFERENCE_PRECISION_HINT="bf16")
+        parts = modules(acoustic, load_vocoder(voice / "voc"))
+        runtimes[EAGER, "BF16"] = Stepwise(eager(parts, "BF16"), acoustic)
+        runtimes[OURS, "BF16"] = Converted(folders["FP32"], INFERENCE_PRECISION_HINT="bf16")
         if "INT8" in folders:
             runtimes[OURS, "INT8"] = Converted(folders["INT8"])
         calls = {}
@@ -134,7 +133,7 @@ def limits(timings: Mapping, decoder: MelDecoder, vocoder: Generator, given: Map
     once, so it is held against the bandwidth of memory; what stays in a cache between two steps may exceed it.
     """
     with FlopCounterMode(display=False) as counter, torch.inference_mode():
-        vocoder(*map(torch.from_numpy, given[VOCODER]))
+        vocoder.filter(*map(torch.from_numpy, given[VOCODER]))
     work, bandwidth = counter.get_total_flops() / 1e9, bench.read_bandwidth_gbs()
     notes = {"operations of the vocoder for the sentence, GFLOP": round(work, 1)}
     notes["read bandwidth, GB/s"] = round(bandwidth, 1)

@@ -28,7 +28,7 @@ from notebooks.sambert_hifigan.decoder import MelDecoder
 from notebooks.sambert_hifigan.frontend import standard_tables
 from notebooks.sambert_hifigan.layers import Part
 from notebooks.sambert_hifigan.loops import inside, looped
-from notebooks.sambert_hifigan.pipeline import CONFIG, SPEAKERS, Synthesizer, read_embedding, source_inputs
+from notebooks.sambert_hifigan.pipeline import CONFIG, SPEAKERS, Synthesizer, parts_of, read_embedding
 from notebooks.sambert_hifigan.sentences import training_sentences
 from notebooks.sambert_hifigan.vocoder import Generator, load_vocoder
 from utils import tracing, weights
@@ -105,16 +105,23 @@ def convert_finish(network: KanTtsSAMBERT) -> ov.Model:
     return traced(Part(network, "finish"), {"decoded": _zeros(7, network.decoder.mels)}, ["mel"])
 
 
+def convert_source(network: Generator) -> ov.Model:
+    """`Source` of a vocoder with NSF: `f0` and `voiced` [1, 1, F], `phase` [1, H, 1] and `noise` [1, H, S] to `source`
+    [1, 1, S]. A model of its own, so that it stays exact where the vocoder computes in BF16."""
+    example = {"f0": _zeros(1, 6), "voiced": _zeros(1, 6), "phase": _zeros(network.sines, 1)}
+    example["noise"] = _zeros(network.sines, 6 * network.hop)
+    return traced(network.source_module, example, ["source"], {"f0": 2, "voiced": 2, "noise": 2})
+
+
 def convert_vocoder(network: Generator) -> ov.Model:
-    """`Generator`: `mel` [1, M, F], with NSF `phase` [1, H, 1] and `noise` [1, H, S] too, to `sound` [1, 1, S]."""
+    """`Generator.filter`: `mel` [1, M, F], with NSF `source` [1, 1, S] too, to `sound` [1, 1, S]."""
     network, frames = copy.deepcopy(network), 6
     for upsample in network.repeat_upsamples:
         upsample[0] = _Repeat(int(upsample[0].scale_factor))
-    example, dynamic = {"mel": _zeros(network.mels + 2 * bool(network.nsf), frames)}, {"mel": 2}
+    example = {"mel": _zeros(network.mels, frames)}
     if network.nsf:
-        example |= {"phase": _zeros(network.sines, 1), "noise": _zeros(network.sines, frames * network.hop)}
-        dynamic["noise"] = 2
-    return traced(network, example, ["sound"], dynamic)
+        example["source"] = _zeros(1, frames * network.hop)
+    return traced(Part(network, "filter"), example, ["sound"], dict.fromkeys(example, 2))
 
 
 ACOUSTIC: dict[str, Callable[[KanTtsSAMBERT], ov.Model]] = {
@@ -125,6 +132,7 @@ ACOUSTIC: dict[str, Callable[[KanTtsSAMBERT], ov.Model]] = {
     "decoder": convert_decoder,
     "finish": convert_finish,
 }
+VOCODER: dict[str, Callable[[Generator], ov.Model]] = {"source": convert_source, "vocoder": convert_vocoder}
 
 
 def to_ir(voice: str | Path, folder: str | Path, half: bool = True) -> Path:
@@ -141,7 +149,9 @@ def to_ir(voice: str | Path, folder: str | Path, half: bool = True) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for part, convert in ACOUSTIC.items():
         ov.save_model(convert(acoustic), folder / f"{part}.xml", compress_to_fp16=half)
-    ov.save_model(convert_vocoder(vocoder), folder / "vocoder.xml", compress_to_fp16=half)
+    for part, convert in VOCODER.items():
+        if part in parts_of(config):
+            ov.save_model(convert(vocoder), folder / f"{part}.xml", compress_to_fp16=half)
     for name, embedding in embeddings.items():
         (folder / SPEAKERS).mkdir(exist_ok=True)
         np.save(folder / SPEAKERS / f"{name}.npy", embedding, allow_pickle=False)
@@ -198,8 +208,8 @@ def speaker_embeddings(voice: Path, size: int) -> dict[str, np.ndarray]:
 def quantize(ir: str | Path, mels: Iterable[np.ndarray], folder: str | Path) -> Path:
     """Write the IR folder `ir` again, its vocoder computing with integers; returns the folder.
 
-    mels: of true sentences, [M, F] each as `Spoken.mel` has them, whose ranges set those of the activations. The source
-    of sines stays as it is. Raises ValueError without any.
+    mels: of true sentences, [M, F] each as `Spoken.mel` has them, whose ranges set those of the activations. Raises
+    ValueError without any.
     """
     import nncf
 
@@ -207,15 +217,13 @@ def quantize(ir: str | Path, mels: Iterable[np.ndarray], folder: str | Path) -> 
     if not mels:
         raise ValueError("Quantization needs mel spectrograms to calibrate on, and there are none. Pass some.")
     nncf.set_log_level(logging.ERROR)
-    config = json.loads((ir / CONFIG).read_text(encoding="utf-8"))
-    rng = np.random.default_rng(SEED)
-    items = [{"mel": mel[None]} | source_inputs(config, mel.shape[1], rng) for mel in mels]
+    synthesizer, rng = Synthesizer(ir), np.random.default_rng(SEED)
+    items = [synthesizer.vocoder_inputs(mel, rng) for mel in mels]
     model = nncf.quantize(
         ov.Core().read_model(ir / "vocoder.xml"),
         nncf.Dataset(items),
         preset=nncf.QuantizationPreset.PERFORMANCE,  # with zero points a CPU's convolutions take five times as long
         subset_size=len(items),
-        ignored_scope=nncf.IgnoredScope(patterns=[".*source_module.*"], validate=False),
     )
     shutil.copytree(ir, folder, ignore=shutil.ignore_patterns("vocoder.*", "manifest.json"), dirs_exist_ok=True)
     ov.save_model(model, folder / "vocoder.xml", compress_to_fp16=True)

@@ -1,11 +1,12 @@
 """A sentence in every runtime: SAMBERT-HiFiGAN's sub-models in PyTorch, ONNX Runtime and OpenVINO, called alike.
 
-A runtime has `run(part, *inputs)` for each of pipeline.PARTS, arrays to arrays, and `durations` and `decode` for all
+A runtime has `run(part, *inputs)` for each of pipeline.parts_of, arrays to arrays, and `durations` and `decode` for all
 steps of what runs step by step. `say` puts them together.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from torch import nn
 from notebooks.sambert_hifigan import convert
 from notebooks.sambert_hifigan.acoustic import KanTtsSAMBERT
 from notebooks.sambert_hifigan.layers import Part
-from notebooks.sambert_hifigan.pipeline import EXACT, PARTS, Synthesizer, band_of, frames_of, source_inputs, stretch
+from notebooks.sambert_hifigan.pipeline import EXACT, Synthesizer, band_of, frames_of, source_inputs, stretch
 from notebooks.sambert_hifigan.vocoder import Generator
 
 Arrays = Sequence[np.ndarray]
@@ -27,16 +28,17 @@ Step = Callable[..., Arrays]  # a sub-model: arrays to arrays
 
 
 def modules(acoustic: KanTtsSAMBERT, vocoder: Generator) -> dict[str, nn.Module]:
-    """The networks behind pipeline.PARTS, with the same inputs and outputs, and the states where there are some."""
-    return {
+    """The networks behind pipeline.parts_of, with the same inputs and outputs, and the states where there are some."""
+    found = {
         "encoder": convert.Encoder(acoustic),
         "variance": acoustic.variance_adaptor,
         "duration": acoustic.variance_adaptor.duration_predictor,
         "memory": Part(acoustic, "remember"),
         "decoder": acoustic.decoder,
         "finish": Part(acoustic, "finish"),
-        "vocoder": vocoder,
+        "vocoder": Part(vocoder, "filter"),
     }
+    return found | ({"source": copy.deepcopy(vocoder.source_module)} if vocoder.nsf else {})  # exact in BF16, too
 
 
 def eager(networks: Mapping[str, nn.Module], precision: str = "FP32") -> dict[str, Step]:
@@ -92,8 +94,8 @@ def _free_axes(part: str, number: int) -> dict[int, str]:
         return {}
     if part == "decoder":
         return {2: f"n{number}"} if number in (2, 3) else {}  # what it reads ahead, and its cache
-    if part == "vocoder":
-        return {2: f"n{number}"} if number != 1 else {}  # mel and noise, not the phase
+    if part in ("source", "vocoder"):
+        return {2: f"n{number}"} if (part, number) != ("source", 2) else {}  # the phase
     return {1: f"n{number}"}
 
 
@@ -131,7 +133,7 @@ class Stepwise:
         window = ahead[:, :, : band + 1]
         state = np.zeros((1, 1, self._mels), np.float32), memory[:, :1], window, window[:, :, :band], np.array(band)
         steps = {"duration": (np.zeros((1, 1), np.float32), condition[:, :1], *self._start), "decoder": state}
-        return {part: steps.get(part) or given[part] for part in PARTS}
+        return {part: steps.get(part) or given[part] for part in self.steps}
 
 
 class Converted:
@@ -232,5 +234,9 @@ def say(runtime: Runtime, reading: Reading, config: Mapping) -> dict[str, Arrays
     given["decoder"] = *runtime.run("memory", *given["memory"]), band_of(durations, r)
     given["finish"] = (runtime.decode(*given["decoder"])[:, : frames.sum()],)
     (mel,) = runtime.run("finish", *given["finish"])
-    given["vocoder"] = mel, *source_inputs(config, mel.shape[2], np.random.default_rng(0)).values()
+    given["vocoder"] = (mel,)
+    if config["sines"]:
+        mel, f0, voiced = np.split(mel, [-2, -1], 1)
+        given["source"] = f0, voiced, *source_inputs(config, mel.shape[2], np.random.default_rng(0)).values()
+        given["vocoder"] = mel, *runtime.run("source", *given["source"])
     return given | {"sound": runtime.run("vocoder", *given["vocoder"])}

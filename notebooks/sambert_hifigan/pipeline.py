@@ -9,7 +9,8 @@ and lexicon.py into one package. The folder of a voice, as `convert.to_ir` write
     encoder.xml       symbols to embeddings        variance.xml   pitch and energy to every symbol
     duration.xml      the length of every symbol   memory.xml     symbols to frames, what the decoder reads
     decoder.xml       frames, group after group    finish.xml     the postnet: frames to the mel spectrogram
-    vocoder.xml       mel spectrogram to sound     speakers/      with embedding: NAME.npy for every voice
+    source.xml        with sines: pitch to sines   vocoder.xml    mel spectrogram, and sines, to sound
+    speakers/         with embedding: NAME.npy for every voice
 
 T: symbols, F: frames, N: groups of r frames, M: mel channels, S: samples (F times hop).
 """
@@ -28,10 +29,10 @@ import openvino as ov
 from .frontend import Frontend, Symbol
 
 CONFIG, SPEAKERS = "voice.json", "speakers"
-PARTS = ("encoder", "variance", "duration", "memory", "decoder", "finish", "vocoder")
+PARTS = ("encoder", "variance", "duration", "memory", "decoder", "finish", "source", "vocoder")
 SLOWEST, FASTEST = 0.5, 2.0  # speed
 LONGEST = 1000  # frames of a symbol; only a checkpoint that is damaged says more
-# By default a CPU may compute in bf16: durations would round otherwise, and a source of sines would lose its phase.
+# By default a CPU may compute in bf16: durations would round otherwise, and sines would lose their phase.
 EXACT = {"INFERENCE_PRECISION_HINT": "f32"}
 
 
@@ -52,9 +53,8 @@ class Spoken(NamedTuple):
 class Synthesizer:
     """Says Mandarin text with the voices of a folder.
 
-    folder: see above. properties: OpenVINO's, of the vocoder; by default the device chooses its arithmetic, but for a
-    vocoder with a source, which is exact, as the acoustic model always is. May be shared by threads: sentences are made
-    one at a time. Raises ValueError when the folder is not whole.
+    folder: see above. properties: OpenVINO's, of the vocoder, whose arithmetic the device chooses by default; all else
+    is exact. May be shared by threads: sentences are made one at a time. Raises ValueError for a folder not whole.
     """
 
     def __init__(self, folder: str | Path, device: str = "CPU", **properties) -> None:
@@ -62,11 +62,10 @@ class Synthesizer:
         self.config = _read(self.folder / CONFIG)
         self.frontend = Frontend(self.config["tables"])
         self._embeddings = {file.stem: file for file in sorted((self.folder / SPEAKERS).glob("*.npy"))}
-        core, source = ov.Core(), EXACT if self.config["sines"] else {}
-        self._requests = {}
-        for part in PARTS:
+        core, self._requests = ov.Core(), {}
+        for part in parts_of(self.config):
             model = _network(core, self.folder / f"{part}.xml")
-            chosen = source | properties if part == "vocoder" else EXACT
+            chosen = properties if part == "vocoder" else EXACT
             try:
                 self._requests[part] = core.compile_model(model, device, chosen).create_infer_request()
             except RuntimeError as error:
@@ -152,11 +151,22 @@ class Synthesizer:
         token, place = stretch(frames, r)
         made = self._run("memory", adapted=adapted["adapted"], token=token[None], place=place[None], **voice)
         decoded = self._decode(made["memory"], made["ahead"], band_of(durations, r))[:, : frames.sum()]
-        mel = self._run("finish", decoded=decoded)["mel"]
-        source = source_inputs(self.config, mel.shape[2], rng)
-        sound = self._run("vocoder", mel=mel, **source)["sound"][0, 0]
+        mel = self._run("finish", decoded=decoded)["mel"][0]
         spelled = _spelled(self.frontend.read(sentence), symbols, frames)
-        return Spoken(sentence, sound, self.config["sample_rate"], mel[0], spelled)
+        return Spoken(sentence, self.vocode(mel, rng), self.config["sample_rate"], mel, spelled)
+
+    def vocode(self, mel: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Samples [S] for a mel spectrogram [M, F], as `Spoken.mel` has it. rng: of the source's phases and noise."""
+        return self._run("vocoder", **self.vocoder_inputs(mel, rng))["sound"][0, 0]
+
+    def vocoder_inputs(self, mel: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """What the vocoder's model takes for a mel spectrogram [M, F]: `mel` [1, M, F]; with sines the last two
+        channels are the pitch in Hz and the voicing, 0 or 1, of which the source makes `source` [1, 1, S]."""
+        if not self.config["sines"]:
+            return {"mel": mel[None]}
+        mel, f0, voiced = np.split(mel[None], [-2, -1], 1)
+        given = source_inputs(self.config, mel.shape[2], rng)
+        return {"mel": mel, "source": self._run("source", f0=f0, voiced=voiced, **given)["source"]}
 
     def _run(self, part: str, **inputs: np.ndarray) -> Mapping[str, np.ndarray]:
         """A model's outputs by name."""
@@ -170,6 +180,11 @@ class Synthesizer:
         """Frames [1, N * r, M] for memory [1, N, C] and ahead [L, 1, N, 2D]."""
         groups = self._run("decoder", memory=memory, ahead=ahead, band=np.array(band))["frames"]
         return groups.reshape(1, groups.shape[1] * self.config["group"], -1)
+
+
+def parts_of(config: dict) -> list[str]:
+    """Those of PARTS that a voice has. config: of voice.json."""
+    return [part for part in PARTS if part != "source" or config["sines"]]
 
 
 def frames_of(durations: np.ndarray) -> np.ndarray:
@@ -194,10 +209,9 @@ def stretch(frames: np.ndarray, r: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def source_inputs(config: dict, frames: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """What a vocoder with a source takes beside so many frames: phase [1, H, 1] in radians, 0 for the first sine, and
-    noise [1, H, S]. Nothing without a source. config: of voice.json."""
-    if not (sines := config["sines"]):
-        return {}
+    """What the source takes beside so many frames: phase [1, H, 1] in radians, 0 for the first sine, and noise
+    [1, H, S]. config: of voice.json."""
+    sines = config["sines"]
     phase = rng.uniform(-np.pi, np.pi, (1, sines, 1)).astype(np.float32)
     phase[:, 0] = 0
     return {"phase": phase, "noise": rng.standard_normal((1, sines, frames * config["hop"]), np.float32)}

@@ -78,10 +78,8 @@ class Converted:
         return resampled(*self.synthesizer(trial.text, trial.speaker))
 
     def vocode(self, mel: np.ndarray) -> np.ndarray:
-        config = self.synthesizer.config
-        source = source_inputs(config, mel.shape[1], np.random.default_rng(0))
-        sound = self.synthesizer._run("vocoder", mel=mel[None], **source)["sound"]
-        return resampled(sound[0, 0], config["sample_rate"])
+        sound = self.synthesizer.vocode(mel, np.random.default_rng(0))
+        return resampled(sound, self.synthesizer.config["sample_rate"])
 
 
 class Reference:
@@ -111,8 +109,10 @@ class Reference:
 
     @torch.inference_mode()
     def vocode(self, mel: np.ndarray) -> np.ndarray:
-        source = source_inputs(self.config, mel.shape[1], np.random.default_rng(0))
-        sound = self.vocoder(torch.from_numpy(mel)[None], *map(torch.from_numpy, source.values()))
+        source = []
+        if self.config["sines"]:
+            source = source_inputs(self.config, mel.shape[1], np.random.default_rng(0)).values()
+        sound = self.vocoder(torch.from_numpy(mel)[None], *map(torch.from_numpy, source))
         return resampled(sound[0, 0].numpy(), self.config["sample_rate"])
 
 

@@ -14,7 +14,8 @@ from notebooks.sambert_hifigan.vocoder import Generator, save_vocoder
 
 SPEAKER = "F7"
 FRAMES = 9  # of every symbol: a syllable lasts 0.2 s
-ACOUSTIC = {  # config.yaml of the 16 kHz voices: 12.7 million weights
+RATE = 16000  # Hz
+ACOUSTIC = {  # config.yaml of the 16 kHz voices with NSF: 12.7 million weights
     **{"sy": 147, "tone": 10, "syllable_flag": 8, "word_segment": 8, "emotion": 36, "speaker": 4, "max_len": 800},
     **{"embedding_dim": 512, "encoder_num_layers": 8, "encoder_num_heads": 8, "encoder_num_units": 128},
     **{"encoder_ffn_inner_dim": 1024, "encoder_dropout": 0.1, "encoder_projection_units": 32},
@@ -23,7 +24,7 @@ ACOUSTIC = {  # config.yaml of the 16 kHz voices: 12.7 million weights
     **{"predictor_shift": 0, "predictor_lstm_units": 128, "dur_pred_prenet_units": [128, 128]},
     **{"dur_pred_lstm_units": 128, "decoder_prenet_units": [256, 256], "decoder_num_layers": 12},
     **{"decoder_num_heads": 8, "decoder_num_units": 128, "decoder_ffn_inner_dim": 1024, "decoder_dropout": 0.1},
-    **{"outputs_per_step": 3, "num_mels": 80, "postnet_filter_size": 41, "postnet_fsmn_num_layers": 4},
+    **{"outputs_per_step": 3, "num_mels": 82, "NSF": True, "postnet_filter_size": 41, "postnet_fsmn_num_layers": 4},
     **{"postnet_num_memory_units": 256, "postnet_ffn_inner_dim": 512, "postnet_dropout": 0.1, "postnet_shift": 17},
     "postnet_lstm_units": 128,
 }
@@ -32,8 +33,8 @@ VOCODER = {  # 4.9 million weights
     **{"upsample_kernal_sizes": [20, 11, 4, 4], "resblock_kernel_sizes": [3, 7, 11], "bias": True, "causal": False},
     **{"resblock_dilations": [[1, 3, 5, 7]] * 3, "nonlinear_activation": "LeakyReLU"},
     **{"nonlinear_activation_params": {"negative_slope": 0.1}, "use_weight_norm": True},
+    "nsf_params": {"nb_harmonics": 7, "sampling_rate": RATE},
 }
-RATE = 16000  # Hz
 
 
 def seeded_voice(folder: Path, acoustic: Mapping = ACOUSTIC, vocoder: Mapping = VOCODER, rate: int = RATE) -> Path:

@@ -157,10 +157,13 @@ class Generator(nn.Module):
         With NSF, mel's last two channels are the pitch in Hz and the voicing, 0 or 1, and the source needs phase
         [B, H, 1] in radians (evenly distributed, but 0 for the first sine) and noise [B, H, S] (normally distributed).
         """
-        source = None
-        if self.nsf:
-            mel, f0, voiced = mel.split([self.mels, 1, 1], 1)
-            source = self.source_module(f0, voiced, phase, noise)
+        if not self.nsf:
+            return self.filter(mel)
+        mel, f0, voiced = mel.split([self.mels, 1, 1], 1)
+        return self.filter(mel, self.source_module(f0, voiced, phase, noise))
+
+    def filter(self, mel: Tensor, source: Tensor | None = None) -> Tensor:
+        """All that comes after the source [B, 1, S]: sound [B, 1, S] for mel [B, M, F] without pitch and voicing."""
         x = self.conv_pre(mel)
         for i, (up, repeat) in enumerate(zip(self.transpose_upsamples, self.repeat_upsamples, strict=True)):
             x = x + x.sin()

@@ -7,7 +7,7 @@ import torch
 from notebooks.sambert_hifigan import bench, peers, seeded
 from notebooks.sambert_hifigan.acoustic import KanTtsSAMBERT, load_acoustic
 from notebooks.sambert_hifigan.convert import quantize, to_ir
-from notebooks.sambert_hifigan.pipeline import EXACT, PARTS, Synthesizer
+from notebooks.sambert_hifigan.pipeline import EXACT, Synthesizer, parts_of
 from notebooks.sambert_hifigan.vocoder import Generator, load_vocoder, stored_shapes
 from tests.sambert_hifigan import networks
 from tests.sambert_hifigan.voices import NAMES, SIZES
@@ -42,8 +42,8 @@ def test_the_seeded_voice_has_the_released_size():
     with torch.device("meta"):
         acoustic = KanTtsSAMBERT({"Model": {"KanTtsSAMBERT": {"params": seeded.ACOUSTIC}}})
         vocoder = Generator({"Model": {"Generator": {"params": seeded.VOCODER}}})
-    assert sum(x.numel() for x in acoustic.state_dict().values()) == 12_706_787
-    assert sum(shape.numel() for shape in stored_shapes(vocoder).values()) == 4_872_738 and vocoder.hop == 200
+    assert sum(x.numel() for x in acoustic.state_dict().values()) == 12_709_355  # four rows of speakers
+    assert sum(shape.numel() for shape in stored_shapes(vocoder).values()) == 4_879_004 and vocoder.hop == 200
 
 
 def test_every_symbol_of_the_seeded_voice_lasts_as_long(small):
@@ -56,7 +56,8 @@ def test_every_symbol_of_the_seeded_voice_lasts_as_long(small):
 def test_all_runtimes_say_the_same(kind, checkpoints, irs, synthesizers, tmp_path):
     made, given, reading, config = runtimes(checkpoints[kind], irs[kind], tmp_path, NAMES[1])
     (spoken,) = synthesizers[kind].stream(SENTENCE, NAMES[1])
-    assert given["sound"][0].shape[2] == len(spoken.samples) and set(given) - {"durations", "sound"} < set(PARTS)
+    assert given["sound"][0].shape[2] == len(spoken.samples)
+    assert set(given) - {"durations", "sound"} < set(parts_of(config))
     for name in ("openvino", "onnx"):
         said = peers.say(made[name], reading, config)
         for part, inputs in given.items():
@@ -104,12 +105,13 @@ def test_rows_name_every_runtime_and_pass_the_schema(small, tmp_path, monkeypatc
     assert len(report.load(path)["speed"]) == len(rows)
 
 
-def test_a_vocoder_with_a_source_is_not_timed_in_bf16(checkpoints, irs, monkeypatch):
+def test_a_source_is_timed_beside_its_vocoder(checkpoints, irs, monkeypatch):
     monkeypatch.setattr(bench, "TEXT", SENTENCE)
     monkeypatch.setattr(bench.bench, "read_bandwidth_gbs", lambda: 20.0)
     monkeypatch.setattr(bench.bench, "matmul_gflops", lambda dtype: 100.0)
     rows, _ = bench.measured(checkpoints["se"], {"FP32": irs["se"]}, NAMES[0], rounds=1)
-    assert {row["precision"] for row in rows} == {"FP32"} and len(rows) == 3 * 9 + 2
+    assert {row["precision"] for row in rows if row["workload"].startswith("source")} == {"FP32"}
+    assert {row["precision"] for row in rows} == {"FP32", "BF16"} and len(rows) == 3 * 10 + 2 + 2 * 3
 
 
 def test_limits_are_shares_of_what_was_measured_in_the_same_run(monkeypatch):

@@ -13,6 +13,7 @@ import torch
 
 from notebooks.sambert_hifigan import acoustic, pipeline
 from notebooks.sambert_hifigan.acoustic import load_acoustic
+from notebooks.sambert_hifigan.pipeline import Synthesizer
 from notebooks.sambert_hifigan.vocoder import load_vocoder
 from tests.sambert_hifigan.networks import KINDS
 from tests.sambert_hifigan.voices import NAMES, RATE, embedding
@@ -49,6 +50,13 @@ def test_a_sentence_is_said_as_in_pytorch(kind, checkpoints, synthesizers):
     assert spoken.mel.shape == mel.shape and np.abs(spoken.mel - mel).max() < 1e-3 * np.abs(mel).max()
     assert spoken.samples.shape == samples.shape and np.abs(spoken.samples - samples).max() < 2e-3
     assert spoken.samples.dtype == np.float32 and samples.std() > 0.01
+
+
+def test_sines_are_exact_where_the_vocoder_is_not(irs, synthesizers):
+    exact, rough = synthesizers["nsf"], Synthesizer(irs["nsf"], INFERENCE_PRECISION_HINT="bf16")
+    mel = next(exact.stream(TEXT, NAMES[0])).mel.repeat(20, 1)  # rounding adds up
+    ours, theirs = (x.vocoder_inputs(mel, np.random.default_rng(0))["source"] for x in (rough, exact))
+    assert np.abs(ours - theirs).max() < 1e-6 < theirs.std()
 
 
 def test_durations_become_frames_as_in_pytorch():
