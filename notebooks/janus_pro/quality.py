@@ -7,8 +7,6 @@ no picture or another one, no sentence or another one, and whoever always says w
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -26,9 +24,9 @@ from notebooks.janus_pro.network import encode_pictures, load
 from notebooks.janus_pro.pictures import QUESTIONS, WISHES, Wish, held_out, held_out_wishes
 from notebooks.janus_pro.pipeline import normalised, painted
 from utils import compare
+from utils.answers import Trial, accuracy, blank, exchanged, most_frequent, shares, verdicts
 from utils.questions import Question
 
-Trial = tuple[Image.Image, Question]
 Wished = tuple[Image.Image, Wish]  # a true picture of what is asked for
 LONGEST = 60  # tokens of an answer, reasons included
 COPIES = 3  # drawings of each sentence, side by side
@@ -146,53 +144,6 @@ def answers(model, trials: Sequence[Trial], what: str = "") -> list[str]:
     return [model.understand(picture, question.text, max_new_tokens=LONGEST) for picture, question in asked]
 
 
-def plain(answer: str) -> str:
-    """An answer in small letters, without its full stop and without reasons before a colon, blanks single."""
-    return re.sub(r"\s+", " ", answer.rpartition(":")[2]).strip().removesuffix(".").rstrip().casefold()
-
-
-def accuracy(said: Sequence[str], trials: Sequence[Trial]) -> dict[str, float]:
-    """The share of right answers to each kind of question."""
-    right = [plain(answer) == plain(question.answer) for answer, (_, question) in zip(said, trials, strict=True)]
-    return shares([question.kind for _, question in trials], right)
-
-
-def shares(kinds: Sequence[str], right: Sequence[bool]) -> dict[str, float]:
-    """The share of what is right among those of each kind."""
-    found: dict[str, list[bool]] = {}
-    for kind, verdict in zip(kinds, right, strict=True):
-        found.setdefault(kind, []).append(verdict)
-    return {kind: sum(verdicts) / len(verdicts) for kind, verdicts in found.items()}
-
-
-def blank(trials: Sequence[Trial]) -> list[Trial]:
-    """A control: white pictures."""
-    return [(Image.new("RGB", picture.size, "white"), question) for picture, question in trials]
-
-
-def exchanged(trials: Sequence[Trial]) -> list[Trial]:
-    """A control: each question with the next picture of its kind whose question has another answer.
-
-    Raises ValueError for a kind whose questions all have the same answer.
-    """
-    mixed = []
-    for number, (_, question) in enumerate(trials):
-        others = [*trials[number + 1 :], *trials[:number]]
-        fits = (p for p, other in others if other.kind == question.kind and other.answer != question.answer)
-        if (picture := next(fits, None)) is None:
-            raise ValueError(f"All questions of kind {question.kind!r} have the same answer. Take more trials.")
-        mixed.append((picture, question))
-    return mixed
-
-
-def most_frequent(trials: Sequence[Trial]) -> list[str]:
-    """A control: to each question the answer that is right most often for its kind."""
-    counts: dict[str, Counter] = {}
-    for _, question in trials:
-        counts.setdefault(question.kind, Counter())[question.answer] += 1
-    return [counts[question.kind].most_common(1)[0][0] for _, question in trials]
-
-
 # --- drawings -----------------------------------------------------------------------------------------------------
 
 
@@ -298,8 +249,7 @@ def _drawings_table(models: Mapping, reference: Reference, wished: Sequence[Wish
     rows.append(compare.quality("drawings, guidance off", first, right, None, None, "higher"))
 
     def returned(model, trials: Sequence[Trial], what: str) -> dict[str, float]:
-        said = answers(model, trials, what)
-        return {"": float(np.mean([plain(x) == plain(q.answer) for x, (_, q) in zip(said, trials, strict=True)]))}
+        return {"": float(np.mean(verdicts(answers(model, trials, what), trials)))}
 
     wanted = returned(reference, asked_back(theirs), "PyTorch")
     found = {name: returned(model, asked_back(made[name]), name) for name, model in models.items()}

@@ -7,8 +7,6 @@ whoever always says what is right most often.
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -21,9 +19,9 @@ from notebooks.minicpm_v.network import load
 from notebooks.minicpm_v.pictures import held_out
 from notebooks.minicpm_v.slicing import batch, cut, placeholder, plan
 from utils import compare
-from utils.questions import KINDS, Question
+from utils.answers import Trial, accuracy, blank, exchanged, most_frequent
+from utils.questions import KINDS
 
-Trial = tuple[Image.Image, Question]
 Ask = Callable[[Image.Image, str, bool], str]  # picture, question, whether to slice -> answer
 LONGEST = 40  # tokens of an answer, reasons included
 SMALL_WORDS = "label"  # the kind that slicing is for
@@ -86,47 +84,6 @@ class Reference:
 def answers(ask: Ask, trials: Sequence[Trial], slicing: bool = True, what: str = "") -> list[str]:
     """The answer to each trial; a bar shows the progress."""
     return [ask(picture, question.text, slicing) for picture, question in tqdm(trials, desc=what, mininterval=1)]
-
-
-def normalised(answer: str) -> str:
-    """An answer in small letters, without its full stop and without reasons before a colon, blanks single."""
-    return re.sub(r"\s+", " ", answer.rpartition(":")[2]).strip().removesuffix(".").rstrip().casefold()
-
-
-def accuracy(said: Sequence[str], trials: Sequence[Trial]) -> dict[str, float]:
-    """The share of right answers to each kind of question, by kind."""
-    right: dict[str, list[bool]] = {}
-    for answer, (_, question) in zip(said, trials, strict=True):
-        right.setdefault(question.kind, []).append(normalised(answer) == normalised(question.answer))
-    return {kind: sum(found) / len(found) for kind, found in right.items()}
-
-
-def blank(trials: Sequence[Trial]) -> list[Trial]:
-    """A control: white pictures of the trials' sizes."""
-    return [(Image.new("RGB", picture.size, "white"), question) for picture, question in trials]
-
-
-def exchanged(trials: Sequence[Trial]) -> list[Trial]:
-    """A control: each question with the next picture of its kind whose question has another answer.
-
-    Raises ValueError for a kind whose questions all have the same answer.
-    """
-    mixed = []
-    for number, (_, question) in enumerate(trials):
-        others = [*trials[number + 1 :], *trials[:number]]
-        fits = (p for p, other in others if other.kind == question.kind and other.answer != question.answer)
-        if (picture := next(fits, None)) is None:
-            raise ValueError(f"All questions of kind {question.kind!r} have the same answer. Take more trials.")
-        mixed.append((picture, question))
-    return mixed
-
-
-def most_frequent(trials: Sequence[Trial]) -> list[str]:
-    """A control: to each question the answer that is right most often for its kind."""
-    counts: dict[str, Counter] = {}
-    for _, question in trials:
-        counts.setdefault(question.kind, Counter())[question.answer] += 1
-    return [counts[question.kind].most_common(1)[0][0] for _, question in trials]
 
 
 def agreement(said: Sequence[str], reference: Sequence[str], tokens: Callable[[str], Sequence[int]]) -> float:

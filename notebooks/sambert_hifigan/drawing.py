@@ -10,14 +10,13 @@ from itertools import pairwise
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 from pypinyin.contrib.tone_convert import to_tone
 
 from notebooks.sambert_hifigan.frontend import Frontend
 from notebooks.sambert_hifigan.pipeline import Spoken
+from utils.charts import COLOURS, FILL, INK, LINE, PICTURE, TEXT, arrows, box
 
-INK, LINE, FILL, TEXT, SOUND, VOICE = "#23303f", "#8793a1", "#ffffff", "#ffe3bd", "#dbe8f5", "#e3f1dc"
-COLOURS = ("#2a78b8", "#d97a00", "#23303f", "#8793a1")
+SOUND, VOICE = PICTURE, "#e3f1dc"
 BREAKS = {"#1": "", "#3": ",", "#4": "."}
 STAGES = (
     ("text to\nsymbols", TEXT),
@@ -35,10 +34,10 @@ def network_picture() -> Figure:
     """From text to sound, with the embeddings of speaker and emotion, and the two parts that hear what they said."""
     figure = Figure(figsize=(9, 3), layout="constrained")
     axes = figure.subplots()
-    chain = [_box(axes, x, 1, *stage) for x, stage in enumerate(STAGES)]
-    voice, durations = _box(axes, 3, -0.2, "speaker, emotion", VOICE), _box(axes, 2.5, 2.2, "durations", FILL)
+    chain = [box(axes, x, 1, *stage, size=7) for x, stage in enumerate(STAGES)]
+    voice, durations = box(axes, 3, -0.2, "speaker, emotion", VOICE, 7), box(axes, 2.5, 2.2, "durations", size=7)
     for path in (chain, [voice, chain[2]], [voice, chain[4]], [chain[2], durations, chain[3]]):
-        _arrows(axes, path)
+        arrows(axes, path)
     for x, y, label in (
         (2.5, 2.2, "each symbol hears the one before"),
         (4, 1, "each group of frames hears the last one"),
@@ -113,16 +112,3 @@ def quality_bars(rows: Iterable[Mapping]) -> Figure:
         axes.set_title(f"{metric}\n{mine[0]['better']} is better", fontsize=8, color=INK)
         axes.tick_params(labelsize=7)
     return figure
-
-
-def _box(axes, x: float, y: float, label: str, fill: str) -> Text:
-    box = {"boxstyle": "round,pad=0.35", "facecolor": fill, "edgecolor": INK, "linewidth": 0.8}
-    return axes.text(x, y, label, ha="center", va="center", fontsize=7, color=INK, bbox=box, zorder=3)
-
-
-def _arrows(axes, boxes: list[Text]) -> None:
-    """Arrows from each box to the next one."""
-    for begin, end in pairwise(boxes):
-        ends = {"patchA": begin.get_bbox_patch(), "patchB": end.get_bbox_patch()}
-        arrow = {"arrowstyle": "-|>", "color": LINE, "linewidth": 0.9, **ends}
-        axes.annotate("", end.get_position(), begin.get_position(), arrowprops=arrow)

@@ -43,7 +43,7 @@ def test_the_released_size_is_that_of_the_specification():
 
 def test_a_seeded_checkpoint_loads_whole_from_several_files(checkpoint, tmp_path, monkeypatch):
     whole = seeded.seeded_checkpoint(small.CONFIG, checkpoint, tmp_path / "whole")
-    monkeypatch.setattr(seeded, "SHARD", 100_000)
+    monkeypatch.setattr(seeded.seeded, "SHARD", 100_000)
     parts = seeded.seeded_checkpoint(small.CONFIG, whole, tmp_path / "parts")
     first, second = network.load(whole).state_dict(), network.load(parts).state_dict()
     assert first.keys() == second.keys() and all(torch.equal(x, second[key]) for key, x in first.items())

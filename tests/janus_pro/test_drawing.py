@@ -6,7 +6,6 @@ import numpy as np
 from PIL import Image
 
 from notebooks.janus_pro import drawing
-from utils import compare
 
 
 def painted(figure) -> np.ndarray:
@@ -35,17 +34,3 @@ def test_pictures_stand_under_their_words():
     figure = drawing.pictures_with_words([("a red square", red), ("another", red), ("third", red)], columns=2)
     assert [axes.get_title() for axes in figure.axes] == ["a red square", "another", "third", ""]
     assert (painted(figure) == (255, 0, 0)).all(-1).sum() > 500
-
-
-def test_bars_are_as_high_as_the_shares():
-    rows = [
-        compare.quality("drawings, thing", "FP16", 0.9, 0.9, 0.8, "higher"),
-        compare.quality("drawings, thing", "INT4", 0.8, 0.9, 0.8, "higher"),
-        compare.control("drawings, thing", "no sentence", 0.1, 0.8, "higher"),
-        compare.quality("drawings, guidance off", "FP16", 0.4, None, None, "higher"),
-        compare.quality("accuracy, colour", "FP16", 1.0, 1.0, 0.9, "higher"),
-    ]
-    (axes,) = drawing.quality_bars(rows, "drawings, ", "right drawings").axes
-    assert [bar.get_height() for bar in axes.patches] == [0.9, 0.8]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["thing"]
-    assert axes.collections[0].get_offsets()[0][1] == 0.1

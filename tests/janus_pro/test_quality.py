@@ -6,7 +6,6 @@ from PIL import Image
 
 from notebooks.janus_pro import pictures, quality
 from utils import compare, report
-from utils.questions import Question
 
 EVERY_KIND = [f"accuracy, {kind}" for kind in pictures.QUESTIONS] + [f"drawings, {kind}" for kind in pictures.WISHES]
 TOKENS = "greedy tokens as PyTorch's"
@@ -66,28 +65,6 @@ def failing(rows) -> set[tuple]:
 def test_there_are_trials_and_wishes_of_every_kind(asked, wished):
     assert [question.kind for _, question in asked] == [kind for kind in pictures.QUESTIONS for _ in range(8)]
     assert [wish.kind for _, wish in wished] == [kind for kind in pictures.WISHES for _ in range(5)]
-
-
-def test_answers_are_compared_without_case_blanks_reasons_and_the_last_full_stop():
-    assert quality.plain(" Top left, centre: 2") == "2"
-    assert quality.plain("  Top   LEFT .\n") == quality.plain("top left") == "top left"
-    assert quality.plain("1.5") == "1.5" and quality.plain("B I R D") != quality.plain("bird")
-
-
-def test_accuracy_is_counted_by_kind():
-    picture = Image.new("RGB", (8, 8))
-    trials = [(picture, Question(kind, "?", answer)) for kind, answer in (("a", "1"), ("b", "2"), ("a", "3"))]
-    assert quality.accuracy(["1.", "x", "1"], trials) == {"a": 0.5, "b": 0.0}
-    assert quality.most_frequent([*trials, trials[0]]) == ["1", "2", "1", "1"]
-
-
-def test_another_picture_is_one_of_that_kind_with_another_answer(asked):
-    answer_of = {id(picture): question for picture, question in asked}
-    for (_, question), (picture, same) in zip(asked, quality.exchanged(asked), strict=True):
-        other = answer_of[id(picture)]
-        assert same is question and other.kind == question.kind and other.answer != question.answer
-    with pytest.raises(ValueError, match="All questions of kind 'count' have the same answer"):
-        quality.exchanged([(Image.new("RGB", (8, 8)), Question("count", "?", "1"))] * 2)
 
 
 def test_a_drawing_is_right_if_it_shows_what_was_asked_for(wished):

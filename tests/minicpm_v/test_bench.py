@@ -54,7 +54,7 @@ def test_a_seeded_checkpoint_loads_whole_from_several_files(version, tmp_path, m
     config = small.CONFIGS[version]
     small.tokenizer(version).save_pretrained(tmp_path / "companions")
     whole = seeded.seeded_checkpoint(config, tmp_path / "companions", tmp_path / "whole")
-    monkeypatch.setattr(seeded, "SHARD", 100_000)
+    monkeypatch.setattr(seeded.seeded, "SHARD", 100_000)
     parts = seeded.seeded_checkpoint(config, whole, tmp_path / "parts")
     first, second = load(whole).state_dict(), load(parts).state_dict()
     assert first.keys() == second.keys() and all(torch.equal(x, second[key]) for key, x in first.items())
