@@ -135,7 +135,12 @@ def held_out(kind: str, count: int, seed: int = 1) -> list[tuple[Image.Image, Qu
 
 
 def held_out_wishes(kind: str, count: int, seed: int = 1) -> list[tuple[Image.Image, Wish]]:
-    """Different sentences of a kind of WISHES in wordings that training never hears, each with a fitting picture."""
+    """Different sentences of a kind of WISHES in wordings that training never hears, each with a fitting picture.
+
+    Raises ValueError for more new pairs than there are.
+    """
+    if kind == "new pair" and count > len(NEW_PAIRS):
+        raise ValueError(f"There are {len(NEW_PAIRS)} new pairs, not {count}. Ask for fewer.")
     made: dict[tuple, tuple[Image.Image, Wish]] = {}
     rng = np.random.default_rng([seed, WISHES.index(kind), 0, 8])
     while len(made) < count:

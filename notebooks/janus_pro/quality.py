@@ -21,7 +21,7 @@ from transformers.cache_utils import DynamicCache
 from notebooks.janus_pro.checker import fulfils
 from notebooks.janus_pro.convert import PADDING, TAGS, system_prompt
 from notebooks.janus_pro.network import encode_pictures, load
-from notebooks.janus_pro.pictures import QUESTIONS, WISHES, Wish, held_out, held_out_wishes
+from notebooks.janus_pro.pictures import NEW_PAIRS, QUESTIONS, WISHES, Wish, held_out, held_out_wishes
 from notebooks.janus_pro.pipeline import normalised, painted
 from utils import compare
 from utils.answers import Trial, accuracy, blank, exchanged, most_frequent, shares, verdicts
@@ -305,7 +305,7 @@ def summary(model) -> str:
     asked = trials(40)
     told = {
         "answers": accuracy(answers(model, asked), asked),
-        "drawings": fulfilled(drawings(model, wishes(10))),
+        "drawings": fulfilled(drawings(model, wishes(len(NEW_PAIRS)))),
     }
     return "Held out, right: " + "; ".join(
         f"{what}: " + ", ".join(f"{kind} {share:.0%}" for kind, share in found.items()) for what, found in told.items()

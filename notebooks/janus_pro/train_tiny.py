@@ -22,9 +22,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from transformers import AttentionInterface, AttentionMaskInterface, JanusConfig, JanusForConditionalGeneration
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
+from transformers import JanusConfig, JanusForConditionalGeneration, PreTrainedTokenizerFast
 
 from notebooks.janus_pro import pictures, quality
 from notebooks.janus_pro.convert import PADDING, TAGS
@@ -32,6 +30,7 @@ from notebooks.janus_pro.network import encode_pictures, save_tiny
 from utils import questions
 from utils.scenes import COLOURS, SHAPES, Scene, draw, label_maps
 from utils.training import half, optimise
+from utils.vision_language import FP32_ATTENTION, byte_level_bpe, padded, pointed
 
 TINY = Path(__file__).parent / "tiny"
 WORK = Path(__file__).parents[2] / "models" / "janus_pro-training"
@@ -46,8 +45,10 @@ HARD = 3.0  # weight of yes and of no among the tokens of answers
 DRAWING = 2.0  # weight of a drawing's tokens, most of which are white
 NAMED = 4.0  # a name is there where the output reaches this far along its embedding
 EDGES = 2.0  # how much more the autoencoder's errors count where black meets white
+FREE = 300  # steps of the autoencoder without codes
 REVIVED = 50  # steps after which codes that nothing took begin anew
 PATCH = 8
+ALL_PAIRS = pictures.KNOWN_PAIRS + pictures.NEW_PAIRS
 TOKENS = (pictures.SIDE // PATCH) ** 2  # of a picture that is seen, and of one that is drawn
 
 VOCABULARY = 512
@@ -55,6 +56,7 @@ BEGIN, END = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"
 USER, ASSISTANT = "<|User|>", "<|Assistant|>"
 SPECIAL = [BEGIN, END, PADDING, USER, ASSISTANT, *TAGS]
 PLACEHOLDER, BEGIN_OF_IMAGE, END_OF_IMAGE = map(SPECIAL.index, TAGS)
+PAD = SPECIAL.index(PADDING)
 WIDTH = 256
 WIDE = {"projection_dim": WIDTH}
 CONFIG = {
@@ -72,7 +74,7 @@ CONFIG = {
         "tie_word_embeddings": False,
         "bos_token_id": SPECIAL.index(BEGIN),
         "eos_token_id": SPECIAL.index(END),
-        "pad_token_id": SPECIAL.index(PADDING),
+        "pad_token_id": PAD,
     },
     "vision_config": {
         "hidden_size": 128,
@@ -108,21 +110,9 @@ def untrained() -> JanusForConditionalGeneration:
 
 def make_tokenizer():
     """Byte-level BPE, as DeepSeek's, made from the questions and the sentences that ask for drawings."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
-
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bpe.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
-        special_tokens=SPECIAL,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    bpe.train_from_iterator([*questions.corpus(), *pictures.corpus()], trainer)
+    texts = [*questions.corpus(), *pictures.corpus()]
     return PreTrainedTokenizerFast(
-        tokenizer_object=bpe,
+        tokenizer_object=byte_level_bpe(texts, VOCABULARY, SPECIAL),
         bos_token=BEGIN,
         eos_token=END,
         pad_token=PADDING,
@@ -169,7 +159,8 @@ class Batches:
     def questions(self, count: int, rng: np.random.Generator) -> dict[str, Tensor]:
         """Conversations with their pictures: what `answers` takes."""
         talks = [conversation(rng) for _ in range(count)]
-        return {"pixels": pixels([picture for picture, _ in talks])} | padded([self.talk(asked) for _, asked in talks])
+        rows = [self.talk(asked) for _, asked in talks]
+        return {"pixels": pixels([picture for picture, _ in talks])} | padded(rows, PAD)
 
     def judgements(self, count: int, rng: np.random.Generator) -> dict[str, Tensor]:
         """Questions about how two things lie, without a picture: their places are given, what follows is learned."""
@@ -181,21 +172,20 @@ class Batches:
                 first, second, *_ = question.said.split(", ")
                 begun = learned.index(1) + len(self.encode(f" {first}, {second}"))
                 rows.append((ids, [int(place >= begun) for place in range(len(ids))]))
-        return padded(rows)
+        return padded(rows, PAD)
 
     def wishes(self, count: int, rng: np.random.Generator) -> dict[str, Tensor]:
         """Sentences with pictures that fulfil them, some without their words: what `drawn` takes."""
-        kinds = pictures.WISHES[:-1]  # new pairs are for tests
-        made = [pictures.wish(rng, str(rng.choice(kinds))) for _ in range(count)]
-        rows = []
-        for _, wish in made:
+        kinds, scenes, rows = pictures.WISHES[:-1], [], []  # to ask for new pairs is for tests
+        for _ in range(count):
+            kind, prompted = str(rng.choice(kinds)), rng.random() >= UNPROMPTED
+            scene, wish = pictures.wish(rng, kind, pairs=pictures.KNOWN_PAIRS if prompted else ALL_PAIRS)
             words = self.encode(f"{USER}: {wish.text}\n\n{ASSISTANT}:")
-            if rng.random() < UNPROMPTED:
-                words = [SPECIAL.index(PADDING)] * len(words)
-            before = [SPECIAL.index(BEGIN), *words]
+            before = [SPECIAL.index(BEGIN), *(words if prompted else [PAD] * len(words))]
             drawn = [BEGIN_OF_IMAGE, *[PLACEHOLDER] * (TOKENS - 1)]  # each tells the next; the last one is never read
             rows.append((before + drawn, [0] * len(before) + [1] * len(drawn)))
-        return {"pixels": pixels([draw(scene) for scene, _ in made])} | padded(rows)
+            scenes.append(scene)
+        return {"pixels": pixels([draw(scene) for scene in scenes])} | padded(rows, PAD)
 
     def names(self) -> list[Tensor]:
         """Token ids of the names of all shapes and of all colours, as words within a text."""
@@ -205,17 +195,6 @@ class Batches:
         """Pictures, and what is at four points of each patch [n, patches, 4, 2]."""
         scenes = [pictures.any_scene(rng) for _ in range(count)]
         return {"pixels": pixels([draw(x) for x in scenes]), "truth": torch.stack([at_points(x) for x in scenes])}
-
-
-def padded(rows: list[tuple[list[int], list[int]]]) -> dict[str, Tensor]:
-    """Token ids and what of them is to be learned, side by side, padded at their ends."""
-    length = max(len(ids) for ids, _ in rows)
-    ids = torch.full((len(rows), length), SPECIAL.index(PADDING))
-    learned = torch.zeros(len(rows), length, dtype=torch.bool)
-    for row, (tokens, wanted) in enumerate(rows):
-        ids[row, : len(tokens)] = torch.tensor(tokens)
-        learned[row, : len(tokens)] = torch.tensor(wanted, dtype=torch.bool)
-    return {"ids": ids, "learned": learned}
 
 
 def pixels(drawn: list[Image.Image]) -> Tensor:
@@ -247,10 +226,11 @@ class Autoencoder(nn.Module):
         self.vq = model.model.vqmodel
         self.register_buffer("taken", torch.zeros(self.vq.quantize.num_embeddings))
 
-    def forward(self, pixels: Tensor, revive: bool = False) -> tuple[Tensor, Tensor]:
+    def forward(self, pixels: Tensor, free: bool = False, revive: bool = False) -> tuple[Tensor, Tensor]:
         """Pictures [N, 3, S, S] as they come back, and how far latents are from their codes.
 
-        revive: codes that nothing took since the last time become latents of these pictures.
+        free: pictures are made of the latents themselves. revive: codes that nothing took since the last time become
+        latents of these pictures.
         """
         vq = self.vq
         latent = vq.quant_conv(vq.encoder(pixels)).float()
@@ -263,16 +243,20 @@ class Autoencoder(nn.Module):
         self.taken += torch.bincount(tokens.flatten(), minlength=len(codes))
         chosen = codes[tokens]
         apart = distance(flat.detach(), chosen) + 0.25 * distance(flat, chosen.detach())
-        passed = flat + (chosen - flat).detach()  # the gradient goes past the choice
+        passed = flat if free else flat + (chosen - flat).detach()  # the gradient goes past the choice
         return vq.decoder(vq.post_quant_conv(passed.transpose(1, 2).reshape(latent.shape))).float(), apart
 
     @torch.no_grad()
     def revive(self, latents: Tensor) -> None:
-        """Put codes that were not taken where latents [N, T, C] are."""
-        dead = (self.taken == 0).nonzero()[:, 0]
-        found = latents.flatten(0, 1)
-        chosen = torch.randperm(len(found), generator=torch.Generator().manual_seed(len(dead)))[: len(dead)]
-        self.vq.quantize.embedding.weight[dead[: len(chosen)]] = found[chosen]
+        """Put codes that were not taken where latents [N, T, C] are, each at the one that is farthest from all codes:
+        most latents are of white paper, and have one."""
+        codes, found = self.vq.quantize.embedding.weight, latents.flatten(0, 1)
+        alive = F.normalize(codes[self.taken > 0], dim=-1)
+        near = (found @ alive.T).amax(1) if len(alive) else found @ found[0]
+        for code in (self.taken == 0).nonzero()[:, 0]:
+            farthest = found[near.argmin()]
+            codes[code] = farthest
+            near = torch.maximum(near, found @ farthest)
         self.taken.zero_()
 
 
@@ -295,18 +279,19 @@ def unlike(made: Tensor, true: Tensor) -> Tensor:
 def learn_to_encode(model: JanusForConditionalGeneration) -> None:
     """Teach the autoencoder pictures as they are drawn for sentences, of all pairs of colour and shape."""
     network = Autoencoder(model).to(memory_format=torch.channels_last)
-    pairs = pictures.KNOWN_PAIRS + pictures.NEW_PAIRS
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
-        true = pixels([draw(pictures.wish(rng, "several", pairs=pairs)[0]) for _ in range(16)])
-        revive = step % REVIVED == REVIVED - 1 and step < 0.8 * STEPS["vq"]
+        true = pixels([draw(pictures.wish(rng, "several", pairs=ALL_PAIRS)[0]) for _ in range(16)])
+        revive = step % REVIVED == 0 and FREE <= step < 0.8 * STEPS["vq"]
         used = (network.taken > 0).float().mean()
+        if step == FREE:
+            network.taken.zero_()  # all codes begin
         with half():
-            made, apart = network(true.contiguous(memory_format=torch.channels_last), revive)
+            made, apart = network(true.contiguous(memory_format=torch.channels_last), step < FREE, revive)
         wrong = unlike(made, true)
         noise = F.mse_loss(made.clamp(-1, 1), true)
         parts = {"wrong": wrong, "apart": apart, "codes used": used, "dB": 10 * torch.log10(4 / noise)}
-        return {"loss": wrong + apart} | parts
+        return {"loss": wrong + (0 if step < FREE else apart)} | parts
 
     optimise(WORK / "vq.pt", network, loss, **settings("vq"))
     with torch.no_grad():  # the language model begins with the codes themselves, as long as noise would be
@@ -346,22 +331,13 @@ def learn_to_see(network: Seeing, model: JanusForConditionalGeneration, batches:
         batch = batches.points(48, rng)
         with half(), sdpa_kernel(SDPBackend.MATH):  # for few patches the fused kernel's way back takes longer
             seen, told, output = network(batch["pixels"])
-        parts = {"seen wrong": pointed(seen, batch["truth"]), "told wrong": pointed(told, batch["truth"])}
+        parts = {"seen wrong": seen, "told wrong": told}
+        parts = {name: pointed(logits, batch["truth"], CLASSES) for name, logits in parts.items()}
         if stage == "naming":
             parts["named wrong"] = 2 * named(output, batch["truth"], words, names)
         return {"loss": sum(parts.values())} | parts
 
     optimise(WORK / f"{stage}.pt", network, loss, **settings(stage))
-
-
-def pointed(logits: Tensor, truth: Tensor) -> Tensor:
-    """Sum of the cross-entropies of shape and colour [..., c] at points [..., 2]; background counts a tenth."""
-    total = logits.new_zeros(())
-    for scores, wanted in zip(logits.split(CLASSES, -1), truth.unbind(-1), strict=True):
-        weight = torch.where(wanted > 0, 1.0, 0.1).flatten()
-        errors = F.cross_entropy(scores.flatten(0, -2), wanted.flatten(), reduction="none")
-        total = total + (errors * weight).sum() / weight.sum()
-    return total
 
 
 def named(output: Tensor, truth: Tensor, words: Tensor, names: list[Tensor]) -> Tensor:
@@ -393,16 +369,6 @@ def learn_to_judge(model: JanusForConditionalGeneration, batches: Batches) -> No
 
 
 # --- both tasks ---------------------------------------------------------------------------------------------------
-
-
-def attend_in_fp32(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask, **options) -> tuple:
-    """Attention of transformers, in FP32: in BF16 the fused kernel's way back takes longer."""
-    with torch.autocast("cpu", enabled=False):
-        return sdpa_attention_forward(module, query.float(), key.float(), value.float(), mask, **options)
-
-
-AttentionInterface.register("fp32", attend_in_fp32)
-AttentionMaskInterface.register("fp32", sdpa_mask)
 
 
 def answers(model: JanusForConditionalGeneration, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -443,7 +409,7 @@ def learn_both(model: JanusForConditionalGeneration, batches: Batches) -> None:
     """Teach aligner and language model to answer, and the language model with its image parts to draw."""
     model.model.vision_model.requires_grad_(False)
     model.model.vqmodel.requires_grad_(False)
-    model.model.language_model.set_attn_implementation("fp32")
+    model.model.language_model.set_attn_implementation(FP32_ATTENTION)
     verdicts = torch.tensor([batches.encode(f" {word}")[0] for word in ("yes", "no")])
     weight = torch.ones(VOCABULARY)
     weight[verdicts] = HARD  # judging takes longest to learn

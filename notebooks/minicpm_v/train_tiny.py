@@ -21,15 +21,14 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
+from transformers import PreTrainedTokenizerFast
 
 from notebooks.minicpm_v import pictures, slicing
 from notebooks.minicpm_v.network import MiniCPMV, save_tiny
 from utils import questions
 from utils.scenes import COLOURS, LETTERS, SHAPES, draw, label_maps
 from utils.training import half, optimise
+from utils.vision_language import FP32_ATTENTION, NOWHERE, byte_level_bpe, padded, pointed
 
 TINY = Path(__file__).parent / "tiny"
 WORK = Path(__file__).parents[2] / "models" / "minicpm_v-training"
@@ -50,6 +49,7 @@ SPECIAL = [
     "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<unk>", "<image>", "</image>", "<slice>", "</slice>",
     "<image_id>", "</image_id>",
 ]  # fmt: skip
+PAD = SPECIAL.index("<|endoftext|>")
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -100,21 +100,8 @@ CONFIG = {
 
 def make_tokenizer():
     """Byte-level BPE, as Qwen2's, made from the questions. Capital letters stay single: printed words are spelled."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
-
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bpe.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
-        special_tokens=SPECIAL,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    bpe.train_from_iterator(questions.corpus(), trainer)
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=bpe,
+        tokenizer_object=byte_level_bpe(questions.corpus(), VOCABULARY, SPECIAL),
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
         unk_token="<unk>",
@@ -130,12 +117,16 @@ def conversation(rng: np.random.Generator, large: bool) -> list[tuple[Image.Imag
         scenes = [pictures.large_scene(rng)]
     else:
         scenes = [pictures.small_scene(rng) for _ in range(1 + (rng.random() < 0.15))]
-    share = rng.random()
-    if share < DESCRIBED:
-        return [(draw(scene), [questions.describe(scene, rng)]) for scene in scenes]
-    if share < DESCRIBED + PORTRAYED:
-        return [(draw(scene), questions.portraits(scene, rng)) for scene in scenes]
-    return [(draw(scene), questions.questions(scene, rng, TURNS // len(scenes))) for scene in scenes]
+    share, turns = rng.random(), []
+    for scene in scenes:
+        asked = []
+        if share >= DESCRIBED + PORTRAYED:
+            asked = questions.questions(scene, rng, TURNS // len(scenes))
+        elif share >= DESCRIBED:
+            asked = questions.portraits(scene, rng)
+        # things all alike have no names to ask for
+        turns.append((draw(scene), asked or [questions.describe(scene, rng)]))
+    return turns
 
 
 class Batches:
@@ -178,7 +169,7 @@ class Batches:
                 ids = self.encode(self.turn(question.text) + f"{question.said}<|im_end|>")
                 given = self.encode(self.turn(question.text) + f"{first}, {second}")
                 rows.append((ids, [place >= len(given) for place in range(len(ids))]))
-        return padded(rows)
+        return padded(rows, PAD)
 
     def names(self) -> list[list[Tensor]]:
         """Token ids of the names of all shapes, colours and letters; the first two have two spellings, as a word that
@@ -192,10 +183,11 @@ class Batches:
 
     def collate(self, talks: list) -> dict[str, Tensor]:
         """Conversations side by side, with all their slices."""
-        return tensors([piece for slices, _, _ in talks for piece in slices]) | padded([talk[1:] for talk in talks])
+        slices = tensors([piece for pieces, _, _ in talks for piece in pieces])
+        return slices | padded([talk[1:] for talk in talks], PAD)
 
     def points(self, count: int, rng: np.random.Generator, printed: bool) -> dict[str, Tensor]:
-        """Slices, and what is at four points of each patch [n, patches, 4, 3], -100 where nobody asks.
+        """Slices, and what is at four points of each patch [n, patches, 4, 3], NOWHERE where nobody asks.
 
         printed: only slices with letters, most of them small.
         """
@@ -207,22 +199,11 @@ class Batches:
             for number in rng.permutation(len(cuts))[: None if printed else 3]:
                 truth = np.stack([np.asarray(x[number]) for x in maps]).astype(np.int64)
                 if number == 0 and len(cuts) > 1:
-                    truth[2][truth[2] > 0] = -100  # too small to be read in the overview
+                    truth[2][truth[2] > 0] = NOWHERE  # too small to be read in the overview
                 if (truth[2] > 0).any() or not printed:
                     slices.append(cuts[number])
                     truths.append(at_points(truth))
-        return tensors(slices) | {"truth": nn.utils.rnn.pad_sequence(truths, True, -100)}
-
-
-def padded(rows: list) -> dict[str, Tensor]:
-    """Token ids and what of them is to be learned, side by side, padded at their ends."""
-    length = max(len(ids) for ids, _ in rows)
-    ids = torch.full((len(rows), length), SPECIAL.index("<|endoftext|>"))
-    learned = torch.zeros(len(rows), length, dtype=torch.bool)
-    for row, (tokens, wanted) in enumerate(rows):
-        ids[row, : len(tokens)] = torch.tensor(tokens)
-        learned[row, : len(tokens)] = torch.tensor(wanted, dtype=torch.bool)
-    return {"ids": ids, "learned": learned}
+        return tensors(slices) | {"truth": nn.utils.rnn.pad_sequence(truths, True, NOWHERE)}
 
 
 def plan(picture: Image.Image) -> slicing.Plan:
@@ -276,13 +257,13 @@ class Seeing(nn.Module):
 
 
 def at_queries(truth: Tensor, sizes: Tensor) -> Tensor:
-    """What is at the place of each query [n, queries, 4, 3] of what is in each patch; -100 beyond the last patch."""
+    """What is at the place of each query [n, queries, 4, 3] of what is in each patch; NOWHERE beyond the last."""
     down, across = PLACES.T
     rows, columns = (side[:, None] for side in sizes.T)
     inside = (down < rows) & (across < columns)
     patch = torch.where(inside, down * columns + across, 0)
     found = truth[torch.arange(len(truth))[:, None], patch]
-    return found.masked_fill(~inside[..., None, None], -100)
+    return found.masked_fill(~inside[..., None, None], NOWHERE)
 
 
 def settings(stage: str) -> dict[str, float]:
@@ -304,7 +285,7 @@ def learn_to_see(network: Seeing, batches: Batches, stage: str) -> None:
         with half(), sdpa_kernel(SDPBackend.MATH):  # for few patches the fused kernel's way back takes longer
             seen, read, place, output = network(batch)
         truths = {"seen": (seen, batch["truth"]), "read": (read, at_queries(batch["truth"], batch["sizes"]))}
-        parts = {f"{name} wrong": pointed(*pair) for name, pair in truths.items()}
+        parts = {f"{name} wrong": pointed(*pair, CLASSES) for name, pair in truths.items()}
         parts["place wrong"] = F.cross_entropy(place.flatten(0, 2), PLACES.repeat(len(place), 1, 1).flatten())
         if stage == "naming":
             parts["named wrong"] = 2 * named(output, truths["read"][1], network.model.llm.get_input_embeddings(), names)
@@ -332,16 +313,6 @@ def named(output: Tensor, truth: Tensor, embeddings: nn.Embedding, names: list[l
             logits = output @ words[ids].T - NAMED
             more = logits.new_tensor(4.0)  # most names are not there
             total = total + F.binary_cross_entropy_with_logits(logits[asked], there[asked], pos_weight=more)
-    return total
-
-
-def pointed(logits: Tensor, truth: Tensor) -> Tensor:
-    """Sum of the cross-entropies of shape, colour and letter [..., c] at points [..., 3]; background counts a tenth."""
-    total = logits.new_zeros(())
-    for scores, wanted in zip(logits.split(CLASSES, -1), truth.unbind(-1), strict=True):
-        weight = (torch.where(wanted > 0, 1.0, 0.1) * (wanted >= 0)).flatten()
-        errors = F.cross_entropy(scores.flatten(0, -2), wanted.flatten(), reduction="none")
-        total = total + (errors * weight).sum() / weight.sum()
     return total
 
 
@@ -386,16 +357,6 @@ def said(model: MiniCPMV, embeds: Tensor, batch: dict[str, Tensor]) -> tuple[Ten
     return model.llm.lm_head(hidden[:, :-1][later]).float(), batch["ids"][:, 1:][later]
 
 
-def attend_in_fp32(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask, **options) -> tuple:
-    """Attention of transformers, in FP32: in BF16 the fused kernel's way back takes longer."""
-    with torch.autocast("cpu", enabled=False):
-        return sdpa_attention_forward(module, query.float(), key.float(), value.float(), mask, **options)
-
-
-AttentionInterface.register("fp32", attend_in_fp32)
-AttentionMaskInterface.register("fp32", sdpa_mask)
-
-
 def learn_to_judge(model: MiniCPMV, batches: Batches) -> None:
     """Teach the language model, by words alone, to say which of two words fits and whether that means yes or no.
 
@@ -416,7 +377,7 @@ def learn_to_judge(model: MiniCPMV, batches: Batches) -> None:
 def learn_to_answer(model: MiniCPMV, batches: Batches, stage: str) -> None:
     """Teach resampler and language model to answer, in stage "large" mostly about sliced pictures."""
     model.vpm.requires_grad_(False)
-    model.llm.set_attn_implementation("fp32")
+    model.llm.set_attn_implementation(FP32_ATTENTION)
     model.llm.model.compile(dynamic=True)
     letters, verdicts = batches.names()[2][0], [batches.encode(f" {word}")[0] for word in ("yes", "no")]
     weight = torch.ones(VOCABULARY)

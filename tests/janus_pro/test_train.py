@@ -11,6 +11,7 @@ from notebooks.janus_pro import network, pictures
 from notebooks.janus_pro import train_tiny as training
 from notebooks.janus_pro.convert import PADDING
 from utils.scenes import COLOURS, SHAPES
+from utils.vision_language import FP32_ATTENTION
 
 LIES = [("left", "right"), ("right", "left"), ("above", "below"), ("below", "above")]
 
@@ -133,7 +134,7 @@ def test_attention_in_fp32_is_that_of_transformers(model, batches):
     model.eval()
     with torch.inference_mode():
         usual, _ = training.answers(model, batch)
-        model.model.language_model.set_attn_implementation("fp32")
+        model.model.language_model.set_attn_implementation(FP32_ATTENTION)
         ours, _ = training.answers(model, batch)
     assert torch.allclose(ours, usual, atol=1e-4) and usual.std() > 0.01
 
@@ -143,10 +144,12 @@ def test_codes_that_nothing_takes_begin_anew(model):
     autoencoder.taken[:500] = 1
     latents = torch.nn.functional.normalize(torch.randn(2, 144, 8), dim=-1)
     before = model.model.vqmodel.quantize.embedding.weight.clone()
+    latents[0] = torch.nn.functional.normalize(before[0], dim=-1)  # white paper, which has a code
     autoencoder.revive(latents)
     after = model.model.vqmodel.quantize.embedding.weight
     assert torch.equal(after[:500], before[:500]) and autoencoder.taken.sum() == 0
-    assert all((latents.flatten(0, 1) == code).all(1).any() for code in after[500:])
+    assert all((latents[1] == code).all(1).any() for code in after[500:])
+    assert len(after[500:].unique(dim=0)) == 12
 
 
 def test_the_autoencoder_trains_through_its_choice(model):

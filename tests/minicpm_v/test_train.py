@@ -1,6 +1,7 @@
 """What the tiny checkpoint is trained on: pictures with the truth at their points, conversations with their answers."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ import torch
 
 from notebooks.minicpm_v import train_tiny as training
 from notebooks.minicpm_v.network import MiniCPMV
-from utils.scenes import COLOURS, LETTERS, SHAPES
+from utils.scenes import COLOURS, LETTERS, SHAPES, random_scene
+from utils.vision_language import FP32_ATTENTION
 
 LIES = [("left", "right"), ("right", "left"), ("above", "below"), ("below", "above")]
 
@@ -74,6 +76,14 @@ def test_untrained_queries_look_at_their_own_place():
     assert (scores.argmax(1) == torch.arange(len(places))).all()
 
 
+def test_every_picture_is_asked_about(monkeypatch):
+    alike = random_scene(np.random.default_rng(0), 168, 168, things=(1, 1))
+    alike = replace(alike, things=alike.things * 2)  # which no name tells apart
+    monkeypatch.setattr(training.pictures, "small_scene", lambda rng: alike)
+    for seed in range(30):
+        assert all(asked for _, asked in training.conversation(np.random.default_rng(seed), large=False))
+
+
 @pytest.mark.parametrize("large", [False, True])
 def test_what_is_to_be_learned_of_a_conversation_is_its_answers(batches, large):
     tokenizer = training.make_tokenizer()
@@ -96,7 +106,7 @@ def test_attention_in_fp32_is_that_of_transformers(batches):
     batch = batches.questions(2, np.random.default_rng(8), large=False)
     with torch.inference_mode():
         usual, _ = training.answers(model, batch)
-        model.llm.set_attn_implementation("fp32")
+        model.llm.set_attn_implementation(FP32_ATTENTION)
         ours, _ = training.answers(model, batch)
     assert torch.allclose(ours, usual, atol=1e-5) and usual.std() > 0.01
 
