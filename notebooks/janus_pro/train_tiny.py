@@ -35,7 +35,7 @@ from utils.vision_language import FP32_ATTENTION, byte_level_bpe, padded, pointe
 TINY = Path(__file__).parent / "tiny"
 WORK = Path(__file__).parents[2] / "models" / "janus_pro-training"
 SEEDS = {"vq": 1, "seeing": 2, "judging": 3, "naming": 4, "both": 5}
-STEPS = {"vq": 1200, "seeing": 1200, "judging": 300, "naming": 300, "both": 3000}
+STEPS = {"vq": 2500, "seeing": 1500, "judging": 300, "naming": 300, "both": 4500}
 RATES = {"vq": 1e-3, "seeing": 2e-3, "judging": 1e-3, "naming": 1e-3, "both": 1.5e-3}
 DESCRIBED, PORTRAYED = 0.1, 0.4  # shares of conversations that only describe a picture, or one thing after another
 TURNS = 6  # questions of the others, at most
