@@ -245,6 +245,15 @@ def test_the_catalogue_boasts_only_of_precisions_that_pass(collection):
     assert "3.1x PyTorch (INT4, prefill 512)" in text and "BF16" not in text
 
 
+def test_the_catalogue_tells_the_ratio_where_most_time_goes(collection):
+    least = bench.Timing.of([0.01])
+    small = bench.row("openvino", "INT4", "head alone", least, torch=bench.Timing.of([1.0]))
+    save(collection / "results", speed=[small, *SPEED])
+    report.regenerate(collection)
+    text = (collection / "README.md").read_text(encoding="utf-8")
+    assert "3.1x PyTorch (INT4, prefill 512)" in text and "head alone" not in text
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
