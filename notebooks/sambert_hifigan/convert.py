@@ -39,7 +39,7 @@ MODELS = {  # checkpoint: its name in checkpoints.toml; ram_gb: what converting,
     "tiny": {"checkpoint": "sambert_hifigan_tiny", "ram_gb": 3},
     "released": {"checkpoint": "sambert_hifigan", "ram_gb": 4},
 }
-CALIBRATION = 24  # sentences that show what ranges the vocoder's activations take
+CALIBRATION = 12  # sentences that show what ranges the vocoder's activations take
 SEED = 0  # of the sines and noise that a vocoder with a source is calibrated with
 
 

@@ -1,5 +1,6 @@
 """Small random voices of every kind in checkpoint folders, with the standard tables of symbols."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,17 @@ from tests.sambert_hifigan.networks import NSF, acoustic, vocoder
 NAMES = ["Anna", "Bao"]
 RATE = 2400
 SIZES = {table: len(entries) for table, entries in standard_tables(NAMES).items()}
+
+
+class Made(dict):
+    """By kind what `make(kind)` made when it was first asked for."""
+
+    def __init__(self, make: Callable[[str], object]) -> None:
+        self.make = make
+
+    def __missing__(self, kind: str):
+        self[kind] = self.make(kind)
+        return self[kind]
 
 
 def networks(kind: str = "plain") -> tuple[KanTtsSAMBERT, Generator]:
