@@ -277,11 +277,11 @@ def test_a_checkpoint_is_converted_once(made):
 
 def test_int8_is_calibrated_by_the_voice_itself_and_anew_when_by_more(made, monkeypatch):
     monkeypatch.setattr(convert, "calibration", lambda ir: [(ir / "vocoder.xml").read_text()] * convert.CALIBRATION)
-    first = convert.prepare(precision="INT8")
-    assert convert.prepare(precision="INT8") == first
+    first, count = convert.prepare(precision="INT8"), convert.CALIBRATION
+    assert convert.prepare(precision="INT8") == first and count != 3
     monkeypatch.setattr(convert, "CALIBRATION", 3)
     assert convert.prepare(precision="INT8") != first
-    assert made == ["plain True", "FP16 24", "FP16 3"]
+    assert made == ["plain True", f"FP16 {count}", "FP16 3"]
 
 
 def test_calibration_is_composed_sentences_by_all_speakers(irs, monkeypatch):
