@@ -15,8 +15,8 @@ endif
 
 CASES := $(notdir $(patsubst %/,%,$(dir $(wildcard notebooks/*/*.ipynb))))
 which_case = echo "Which case? Add CASE=name; there is: $(CASES)." && exit 2
-# The cases that have the module $(1): all of them, or only the one that CASE names.
-having = $(filter $(or $(CASE),%),$(patsubst notebooks/%/$(1).py,%,$(wildcard notebooks/*/$(1).py)))
+# The cases that have the module $(1): all lessons, or only the one that CASE names, which may have no lesson yet.
+having = $(filter $(or $(CASE),$(CASES)),$(patsubst notebooks/%/$(1).py,%,$(wildcard notebooks/*/$(1).py)))
 
 .PHONY: help env lab test run demo bench train bundle lock
 
