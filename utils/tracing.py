@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import openvino as ov
 import torch
@@ -24,7 +26,8 @@ def trace(network: nn.Module, example: dict[str, Tensor], shapes: list, outputs:
         getattr(patch_model, "__make_16bit_traceable")(network, marker)
     try:
         inputs = [ov.PartialShape(shape) for shape in shapes]
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", torch.jit.TracerWarning)  # what they fear is what parity is tested for
             model = ov.convert_model(network, example_input=tuple(example.values()), input=inputs)
     finally:
         if half:

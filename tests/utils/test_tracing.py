@@ -38,6 +38,15 @@ def read(request: ov.InferRequest, given: np.ndarray, past: int, rows: list[int]
     return request.infer(inputs)["scores"].copy()
 
 
+def test_a_conversion_does_not_warn_of_what_is_traced(recwarn):
+    class Branching(nn.Module):
+        def forward(self, x):
+            return x if x.sum() > 0 else -x
+
+    tracing.trace(Branching(), {"x": torch.ones(1, 3)}, [[1, -1]], ["y"])
+    assert not [x for x in recwarn if issubclass(x.category, torch.jit.TracerWarning)]
+
+
 def test_a_language_model_read_in_pieces_says_what_pytorch_says_at_once(model, stateful):
     given = np.random.default_rng(0).standard_normal((2, 9, WIDTH)).astype(np.float32)
     with torch.inference_mode():
