@@ -7,6 +7,8 @@ import argparse
 import importlib
 import os
 import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from utils.weights import ROOT
@@ -15,6 +17,7 @@ os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when a page is made, so
 HOST = "127.0.0.1"
 MAX_UPLOAD = "20mb"
 MAX_WAITING = 16
+EVERY = 0.05  # seconds between two updates of the page
 
 
 def cases(notebooks: Path = ROOT / "notebooks") -> list[str]:
@@ -70,6 +73,50 @@ def start(blocks, port: int | None = None) -> str:
         taken = f"Port {port} is taken" if port else "No port from 7860 on is free"
         raise OSError(f"{taken}. Close the demo that uses it, or choose another with --port.") from error
     return address
+
+
+def picture_file(height: int):
+    """A Gradio input for a picture, which comes as the path of the file that was sent, whatever is in it: what is wrong
+    with it is for the pipeline to say. None without one."""
+    import gradio as gr
+
+    sources = ["upload", "webcam", "clipboard"]
+    as_sent = {"type": "filepath", "image_mode": None}
+    picture = gr.Image(label="Picture", height=height, sources=sources, buttons=[], **as_sent)
+    # Gradio, which would open it, forgets this once an example was taken
+    picture.preprocess = lambda payload: payload.path if payload else None
+    return picture
+
+
+def beside(work: Callable[[threading.Event], None], heard: Callable[[], int]) -> Iterator[None]:
+    """Yield whenever there is more to show while `work` runs in a thread, so that a slow page does not slow the model.
+
+    work: ends early once the event that it is given is set, when the visitor leaves and this generator is closed; what
+    it raises is raised here. heard: how much there is to show by now.
+    """
+    errors: list[Exception] = []
+    left = threading.Event()
+
+    def run() -> None:
+        try:
+            work(left)
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    shown = 0
+    try:
+        while thread.is_alive():
+            thread.join(EVERY)
+            if heard() > shown:
+                shown = heard()
+                yield
+    finally:
+        left.set()
+        thread.join()
+    if errors:
+        raise errors[0]
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from functools import cache
 
@@ -15,10 +15,10 @@ from notebooks.janus_pro import convert
 from notebooks.janus_pro.drawing import token_grid
 from notebooks.janus_pro.pictures import held_out, held_out_wishes
 from notebooks.janus_pro.pipeline import Figures, Janus
+from utils.demo import beside, picture_file
 
 LONGEST_TEXT = 2000  # characters of a question, or of what to draw
 LONGEST_ANSWER = 256  # tokens
-EVERY = 0.05  # seconds between two updates of the page
 SHOWN = 384  # pixels that a drawing is wide and high on the page, at least
 SAMPLES = ("colour", "count", "relation")  # kinds of questions of which one is offered
 WISHES = ("place", "several", "relation")  # and of sentences
@@ -42,11 +42,7 @@ def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
 def _ask_tab(model: str, device: str) -> None:
     with gr.Row():
         with gr.Column():
-            sources = ["upload", "webcam", "clipboard"]
-            as_sent = {"type": "filepath", "image_mode": None}
-            picture = gr.Image(label="Picture", height=SHOWN, sources=sources, buttons=[], **as_sent)
-            # what is wrong with the file is for the pipeline to say
-            picture.preprocess = lambda payload: payload.path if payload else None
+            picture = picture_file(SHOWN)
         with gr.Column():
             question = gr.Textbox(label="Question", lines=2, max_length=LONGEST_TEXT)
             send = gr.Button("Ask", variant="primary")
@@ -103,7 +99,7 @@ def answering(janus: Janus, path: str | None, asked: str) -> Iterator[tuple[str,
     def work(left: threading.Event) -> None:
         janus.understand(path, asked, lambda piece: pieces.append(piece) or left.is_set(), LONGEST_ANSWER)
 
-    with closing(_beside(work, lambda: len(pieces))) as news:
+    with closing(beside(work, lambda: len(pieces))) as news:
         for _ in news:
             yield "".join(pieces).strip(), "answering ..."
     yield "".join(pieces).strip(), about(janus.figures)
@@ -129,7 +125,7 @@ def drawing(janus: Janus, asked: str, seed: int, guidance: float) -> Iterator[tu
         except _Left:
             pass
 
-    with closing(_beside(work, lambda: len(rows))) as news:
+    with closing(beside(work, lambda: len(rows))) as news:
         for _ in news:
             yield *rows[-1], f"row {len(rows)} of {janus.rows}"
     yield *rows[-1], about(janus.figures)
@@ -137,36 +133,6 @@ def drawing(janus: Janus, asked: str, seed: int, guidance: float) -> Iterator[tu
 
 class _Left(Exception):
     """The visitor is gone."""
-
-
-def _beside(work: Callable[[threading.Event], None], heard: Callable[[], int]) -> Iterator[None]:
-    """Yield whenever there is more to show while `work` runs in a thread, so that a slow page does not slow the model.
-
-    work: ends early once the event that it is given is set, when the visitor leaves; what it raises is raised here.
-    """
-    errors: list[Exception] = []
-    left = threading.Event()
-
-    def run() -> None:
-        try:
-            work(left)
-        except Exception as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    shown = 0
-    try:
-        while thread.is_alive():
-            thread.join(EVERY)
-            if heard() > shown:
-                shown = heard()
-                yield
-    finally:
-        left.set()
-        thread.join()
-    if errors:
-        raise errors[0]
 
 
 def _check_length(text: str, what: str) -> None:

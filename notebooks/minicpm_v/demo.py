@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from functools import cache
 
 import gradio as gr
@@ -13,11 +14,11 @@ from notebooks.minicpm_v import convert
 from notebooks.minicpm_v.drawing import draw_slices
 from notebooks.minicpm_v.pictures import held_out
 from notebooks.minicpm_v.pipeline import Figures, Turn, VisionChat, open_picture
+from utils.demo import beside, picture_file
 
 LONGEST_QUESTION = 2000  # characters
 LONGEST_ANSWER = 256  # tokens
 SHOWN_SIDE = 1280  # pixels: larger pictures are shown smaller
-EVERY = 0.05  # seconds between two updates of the page
 HEIGHT = 360  # pixels of the pictures on the page
 SAMPLES = ("label", "sign", "relation")  # kinds of questions of which one is offered
 
@@ -35,11 +36,7 @@ def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
         asked_about = gr.State(None)  # the picture that the latest question came with
         with gr.Row():
             with gr.Column():
-                sources = ["upload", "webcam", "clipboard"]
-                as_sent = {"type": "filepath", "image_mode": None}
-                picture = gr.Image(label="Picture", height=HEIGHT, sources=sources, buttons=[], **as_sent)
-                # what is wrong with the file is for the pipeline to say; Gradio forgets this once an example was taken
-                picture.preprocess = lambda payload: payload.path if payload else None
+                picture = picture_file(HEIGHT)
                 slicing = gr.Checkbox(value=True, label="Slice large pictures")
                 seen = gr.Image(label="What the model reads", height=HEIGHT, interactive=False, buttons=["fullscreen"])
             with gr.Column():
@@ -105,33 +102,13 @@ def stream(
     if len(asked) > LONGEST_QUESTION:
         raise ValueError(f"The question has {len(asked)} characters; up to {LONGEST_QUESTION} are read. Shorten it.")
     pieces: list[str] = []
-    errors: list[Exception] = []
-    left = threading.Event()
 
-    def hear(piece: str) -> bool:
-        pieces.append(piece)
-        return left.is_set()
+    def work(left: threading.Event) -> None:
+        chat.ask(path, asked, turns, LONGEST_ANSWER, lambda piece: pieces.append(piece) or left.is_set(), slicing)
 
-    def answer() -> None:
-        try:
-            chat.ask(path, asked, turns, LONGEST_ANSWER, hear, slicing)
-        except Exception as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=answer, daemon=True)  # so that a slow page does not slow the model
-    thread.start()
-    shown = 0
-    try:
-        while thread.is_alive():
-            thread.join(EVERY)
-            if len(pieces) > shown:
-                shown = len(pieces)
-                yield "".join(pieces), "answering ..."
-    finally:
-        left.set()
-        thread.join()
-    if errors:
-        raise errors[0]
+    with closing(beside(work, lambda: len(pieces))) as news:
+        for _ in news:
+            yield "".join(pieces), "answering ..."
     yield "".join(pieces), about(chat.figures)
 
 

@@ -56,7 +56,7 @@ def test_a_drawing_appears_row_by_row(janus):
 
 def test_rows_are_shown_while_the_model_draws(janus, monkeypatch):
     """The pictures are made in the drawing's own thread; from another one they would wait for its end."""
-    monkeypatch.setattr(demo, "EVERY", 0.001)
+    monkeypatch.setattr("utils.demo.EVERY", 0.001)
     seen = []
     draw = janus.draw_tokens
 
@@ -79,7 +79,7 @@ def test_rows_are_shown_while_the_model_draws(janus, monkeypatch):
 
 def test_the_model_stops_when_the_visitor_leaves(janus, photos, monkeypatch):
     monkeypatch.setattr(demo, "LONGEST_ANSWER", 1000)
-    monkeypatch.setattr(demo, "EVERY", 0.001)
+    monkeypatch.setattr("utils.demo.EVERY", 0.001)
     answering = demo.answering(janus, str(photos / "photo.png"), "What is it?")
     next(answering)
     answering.close()
@@ -92,7 +92,7 @@ def test_the_model_stops_when_the_visitor_leaves(janus, photos, monkeypatch):
         left.wait()
         stopped.append(True)
 
-    waiting = demo._beside(work, lambda: 1)
+    waiting = demo.beside(work, lambda: 1)
     next(waiting)
     waiting.close()
     assert stopped == [True]
