@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MOST = 12  # names that a sentence lists
 
@@ -62,3 +68,30 @@ def shards(folder: Path, name: str, model: str) -> list[Path]:
     if absent := sorted(name for name in names if not (folder / name).is_file()):
         raise ValueError(f"{folder} lacks {listed(absent)}. Name the folder of a whole {model} checkpoint.")
     return [folder / name for name in sorted(names)]
+
+
+def save_half(
+    folder: str | Path, weights: Mapping[str, Mapping[str, Tensor]], texts: Mapping[str, str] | None = None
+) -> Path:
+    """Write tensors as FP16 safetensors, and texts beside them, each under its file name; returns the folder.
+
+    Files that are there are replaced once all are written. Raises ValueError, and changes nothing, when a value is not
+    finite in FP16.
+    """
+    import torch
+    from safetensors.torch import save_file
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".partial-", dir=folder) as written:
+        for name, tensors in weights.items():
+            half = {key: x.detach().half() if x.is_floating_point() else x for key, x in tensors.items()}
+            if lost := [key for key, x in half.items() if not torch.isfinite(x).all()]:
+                told = f"there are values not finite: {listed(lost)}"
+                raise ValueError(f"{Path(name).stem} cannot be saved in FP16, {told}.")
+            save_file({key: x.contiguous() for key, x in half.items()}, Path(written) / name, {"format": "pt"})
+        for name, text in (texts or {}).items():
+            (Path(written) / name).write_text(text, encoding="utf-8")
+        for file in Path(written).iterdir():
+            os.replace(file, folder / file.name)
+    return folder

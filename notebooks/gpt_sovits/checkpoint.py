@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AttentionInterface, BertConfig, BertModel, HubertConfig, HubertModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -27,7 +25,7 @@ from transformers.utils import logging
 
 from notebooks.gpt_sovits.sovits import VERSIONS, SynthesizerTrn
 from notebooks.gpt_sovits.t2s import Text2SemanticDecoder
-from utils.tensors import faults, listed, read_json
+from utils.tensors import faults, listed, read_json, save_half
 from utils.weights import load_torch
 
 CONFIG, WEIGHTS, PICKLED = "config.json", "model.safetensors", "pytorch_model.bin"
@@ -151,18 +149,9 @@ def save(folder: str | Path, network: nn.Module) -> Path:
     The posterior encoder is left out, as it is of the authors' fine-tuned files. Files that are there are replaced once
     both are written. Raises ValueError, and changes nothing, when a weight is not finite in FP16.
     """
-    folder, kept = Path(folder), {key: x for key, x in network.state_dict().items() if not key.startswith("enc_q.")}
-    tensors = {key: x.detach().half().contiguous() for key, x in kept.items()}
-    if lost := [key for key, x in tensors.items() if not torch.isfinite(x).all()]:
-        raise ValueError(f"The network cannot be saved in FP16, there are values not finite: {listed(lost)}.")
+    kept = {key: x for key, x in network.state_dict().items() if not key.startswith("enc_q.")}
     config = network.config if isinstance(network.config, dict) else network.config.to_diff_dict()
-    folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".partial-", dir=folder) as written:
-        save_file(tensors, Path(written) / WEIGHTS)
-        (Path(written) / CONFIG).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
-        for file in Path(written).iterdir():
-            os.replace(file, folder / file.name)
-    return folder
+    return save_half(folder, {WEIGHTS: kept}, {CONFIG: json.dumps(config, indent=1) + "\n"})
 
 
 def find(checkpoint: str | Path) -> dict[str, Path]:

@@ -8,16 +8,13 @@ Files of the authors (`pytorch_model.bin`) have other names for the same weights
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import (
@@ -28,7 +25,7 @@ from transformers import (
     LlamaConfig,
 )
 
-from utils.tensors import faults, listed, read_json, shards
+from utils.tensors import faults, read_json, save_half, shards
 
 PARTS = (
     "model.vision_model",
@@ -201,18 +198,8 @@ def save_tiny(folder: str | Path, model: JanusForConditionalGeneration) -> Path:
     Files that are there are replaced once both are written. Raises ValueError, and changes nothing, when a weight is
     not finite in FP16.
     """
-    folder = Path(folder)
-    tensors = {key: x.half().contiguous() for key, x in model.state_dict().items()}
-    if lost := [key for key, x in tensors.items() if not torch.isfinite(x).all()]:
-        raise ValueError(f"The network cannot be saved in FP16, there are values not finite: {listed(lost)}.")
-    folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".partial-", dir=folder) as written:
-        save_file(tensors, Path(written) / FILES[0], metadata={"format": "pt"})
-        config = json.dumps(model.config.to_dict(), indent=1) + "\n"
-        (Path(written) / "config.json").write_text(config, encoding="utf-8")
-        for file in Path(written).iterdir():
-            os.replace(file, folder / file.name)
-    return folder
+    config = json.dumps(model.config.to_dict(), indent=1) + "\n"
+    return save_half(folder, {FILES[0]: model.state_dict()}, {"config.json": config})
 
 
 def _stored(folder: Path) -> dict[str, Stored]:

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
@@ -28,7 +25,7 @@ from transformers.models.idefics2.configuration_idefics2 import Idefics2VisionCo
 from transformers.models.idefics2.modeling_idefics2 import Idefics2VisionTransformer
 
 from notebooks.minicpm_v.slicing import resized_positions, sincos_positions
-from utils.tensors import faults, listed, read_json, shards
+from utils.tensors import faults, read_json, save_half, shards
 
 PARTS = ("vpm", "resampler", "llm")
 NAME = "MiniCPM-V"  # in messages
@@ -248,18 +245,8 @@ def save_tiny(folder: str | Path, model: MiniCPMV) -> Path:
     Files that are there are replaced once both are written. Raises ValueError, and changes nothing, when a weight is
     not finite in FP16.
     """
-    folder = Path(folder)
-    tensors = {key: (x.float() / scale(key, model.config)).half() for key, x in model.state_dict().items()}
-    if lost := [key for key, x in tensors.items() if not torch.isfinite(x).all()]:
-        raise ValueError(f"The network cannot be saved in FP16, there are values not finite: {listed(lost)}.")
-    folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".partial-", dir=folder) as written:
-        save_file(tensors, Path(written) / WEIGHTS)
-        config = json.dumps(model.config, indent=1) + "\n"
-        (Path(written) / "config.json").write_text(config, encoding="utf-8")
-        for file in Path(written).iterdir():
-            os.replace(file, folder / file.name)
-    return folder
+    tensors = {key: x.float() / scale(key, model.config) for key, x in model.state_dict().items()}
+    return save_half(folder, {WEIGHTS: tensors}, {"config.json": json.dumps(model.config, indent=1) + "\n"})
 
 
 def _configuration(kind: type, given: dict):

@@ -6,19 +6,17 @@ The collection's own have `model.safetensors` in place of `ckpt/`, with the same
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
 import yaml
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
-from utils.tensors import faults, listed
+from utils.tensors import faults, save_half
 from utils.weights import load_torch
 
 CONFIG, WEIGHTS = "config.yaml", "model.safetensors"
@@ -90,14 +88,5 @@ def save(folder: str | Path, config: dict, tensors: dict[str, Tensor]) -> Path:
     Files that are there are replaced once both are written. Raises ValueError, and changes nothing, when a value is not
     finite in FP16.
     """
-    folder, half = Path(folder), {key: x.detach().half().contiguous() for key, x in tensors.items()}
-    if lost := [key for key, x in half.items() if not torch.isfinite(x).all()]:
-        raise ValueError(f"The network cannot be saved in FP16, there are values not finite: {listed(lost)}.")
-    folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".partial-", dir=folder) as written:
-        save_file(half, Path(written) / WEIGHTS)
-        content = yaml.safe_dump(config, allow_unicode=True, sort_keys=False)
-        (Path(written) / CONFIG).write_text(content, encoding="utf-8")
-        for file in Path(written).iterdir():
-            os.replace(file, folder / file.name)
-    return folder
+    content = yaml.safe_dump(config, allow_unicode=True, sort_keys=False)
+    return save_half(folder, {WEIGHTS: tensors}, {CONFIG: content})

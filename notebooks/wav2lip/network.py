@@ -9,16 +9,14 @@ Detector", ICCV 2017, finds the face first.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from utils.tensors import faults, listed
+from utils.tensors import faults, save_half
 from utils.weights import load_torch
 
 Size = int | tuple[int, int]
@@ -260,19 +258,10 @@ def save_tiny(folder: str | Path, wav2lip: Wav2Lip, syncnet: SyncNet) -> Path:
     Files that are there are replaced once all are written. Raises ValueError, and changes nothing, when a weight is not
     finite in FP16.
     """
-    folder, networks = Path(folder), {"wav2lip": wav2lip, "syncnet": syncnet}
+    networks = {"wav2lip": wav2lip, "syncnet": syncnet}
     widths = {name: {"width": network.width} for name, network in networks.items()}
-    folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".partial-", dir=folder) as written:
-        for name, network in networks.items():
-            tensors = {key: x.half() if x.is_floating_point() else x for key, x in network.state_dict().items()}
-            if lost := [key for key, x in tensors.items() if not torch.isfinite(x).all()]:
-                raise ValueError(f"{name} cannot be saved in FP16, there are values not finite: {listed(lost)}.")
-            save_file(tensors, Path(written) / f"{name}.safetensors")
-        (Path(written) / "config.json").write_text(json.dumps(widths, indent=1) + "\n", encoding="utf-8")
-        for file in Path(written).iterdir():
-            os.replace(file, folder / file.name)
-    return folder
+    tensors = {f"{name}.safetensors": network.state_dict() for name, network in networks.items()}
+    return save_half(folder, tensors, {"config.json": json.dumps(widths, indent=1) + "\n"})
 
 
 def load_tiny(folder: str | Path) -> tuple[Wav2Lip, SyncNet]:

@@ -234,7 +234,7 @@ def test_a_failed_save_leaves_the_earlier_checkpoint(tmp_path, monkeypatch):
     network = small.t2s()
     save(tmp_path, network)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    monkeypatch.setattr(checkpoint, "save_file", lambda *_: (_ for _ in ()).throw(OSError("no space left")))
+    monkeypatch.setattr("safetensors.torch.save_file", lambda *_: (_ for _ in ()).throw(OSError("no space left")))
     with pytest.raises(OSError, match="no space left"):
         save(tmp_path, network)
     network.bert_proj.bias.data[0] = 1e9

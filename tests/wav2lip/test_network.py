@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-from notebooks.wav2lip import network
 from notebooks.wav2lip.network import (
     S3FD,
     Conv,
@@ -195,12 +194,12 @@ def test_a_failed_save_leaves_the_earlier_checkpoint(tmp_path, monkeypatch):
         save_tiny(tmp_path, toy.generator(seed=2), made[1])
     written = []
 
-    def full(tensors, path):
+    def full(tensors, path, metadata):
         if written:
             raise OSError("no space left")
         written.append(path.write_bytes(b"first"))
 
-    monkeypatch.setattr(network, "save_file", full)
+    monkeypatch.setattr("safetensors.torch.save_file", full)
     with pytest.raises(OSError, match="no space left"):
         save_tiny(tmp_path, toy.generator(seed=2), toy.expert())
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
