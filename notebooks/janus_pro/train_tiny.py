@@ -35,7 +35,7 @@ from utils.vision_language import FP32_ATTENTION, byte_level_bpe, padded, pointe
 TINY = Path(__file__).parent / "tiny"
 WORK = Path(__file__).parents[2] / "models" / "janus_pro-training"
 SEEDS = {"vq": 1, "seeing": 2, "judging": 3, "naming": 4, "both": 5}
-STEPS = {"vq": 2500, "seeing": 1500, "judging": 300, "naming": 300, "both": 4500}
+STEPS = {"vq": 2000, "seeing": 1500, "judging": 300, "naming": 300, "both": 4500}
 RATES = {"vq": 1e-3, "seeing": 2e-3, "judging": 1e-3, "naming": 1e-3, "both": 1.5e-3}
 DESCRIBED, PORTRAYED = 0.1, 0.4  # shares of conversations that only describe a picture, or one thing after another
 TURNS = 6  # questions of the others, at most
@@ -45,6 +45,7 @@ HARD = 3.0  # weight of yes and of no among the tokens of answers
 DRAWING = 2.0  # weight of a drawing's tokens, most of which are white
 NAMED = 4.0  # a name is there where the output reaches this far along its embedding
 EDGES = 2.0  # how much more the autoencoder's errors count where black meets white
+MISREAD = 0.2  # weight of colours that cannot be read from the autoencoder's codes
 FREE = 300  # steps of the autoencoder without codes
 REVIVED = 50  # steps after which codes that nothing took begin anew
 PATCH = 8
@@ -219,15 +220,18 @@ def settings(stage: str) -> dict[str, float]:
 
 
 class Autoencoder(nn.Module):
-    """The VQ autoencoder as it is trained, with a count of how often each code was taken of late."""
+    """The VQ autoencoder as it is trained, with a count of how often each code was taken of late, and with lines that
+    read colours from codes: by pixels alone, dark ones share a code, and come back all alike."""
 
     def __init__(self, model: JanusForConditionalGeneration):
         super().__init__()
         self.vq = model.model.vqmodel
+        self.colours = nn.Sequential(nn.Linear(self.vq.config.embed_dim, 64), nn.GELU(), nn.Linear(64, 4 * CLASSES[1]))
         self.register_buffer("taken", torch.zeros(self.vq.quantize.num_embeddings))
 
-    def forward(self, pixels: Tensor, free: bool = False, revive: bool = False) -> tuple[Tensor, Tensor]:
-        """Pictures [N, 3, S, S] as they come back, and how far latents are from their codes.
+    def forward(self, pixels: Tensor, free: bool = False, revive: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+        """Pictures [N, 3, S, S] as they come back, logits of the colours at four points of every token [N, T, 4, c],
+        and how far latents are from their codes.
 
         free: pictures are made of the latents themselves. revive: codes that nothing took since the last time become
         latents of these pictures.
@@ -244,7 +248,8 @@ class Autoencoder(nn.Module):
         chosen = codes[tokens]
         apart = distance(flat.detach(), chosen) + 0.25 * distance(flat, chosen.detach())
         passed = flat if free else flat + (chosen - flat).detach()  # the gradient goes past the choice
-        return vq.decoder(vq.post_quant_conv(passed.transpose(1, 2).reshape(latent.shape))).float(), apart
+        made = vq.decoder(vq.post_quant_conv(passed.transpose(1, 2).reshape(latent.shape)))
+        return made.float(), self.colours(passed).float().unflatten(-1, (4, -1)), apart
 
     @torch.no_grad()
     def revive(self, latents: Tensor) -> None:
@@ -281,17 +286,19 @@ def learn_to_encode(model: JanusForConditionalGeneration) -> None:
     network = Autoencoder(model).to(memory_format=torch.channels_last)
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
-        true = pixels([draw(pictures.wish(rng, "several", pairs=ALL_PAIRS)[0]) for _ in range(16)])
+        scenes = [pictures.wish(rng, "several", pairs=ALL_PAIRS)[0] for _ in range(16)]
+        true, colours = pixels([draw(x) for x in scenes]), torch.stack([at_points(x)[..., 1:] for x in scenes])
         revive = step % REVIVED == 0 and FREE <= step < 0.8 * STEPS["vq"]
         used = (network.taken > 0).float().mean()
         if step == FREE:
             network.taken.zero_()  # all codes begin
         with half():
-            made, apart = network(true.contiguous(memory_format=torch.channels_last), step < FREE, revive)
-        wrong = unlike(made, true)
+            made, read, apart = network(true.contiguous(memory_format=torch.channels_last), step < FREE, revive)
+        wrong, misread = unlike(made, true), pointed(read, colours, CLASSES[1:])
         noise = F.mse_loss(made.clamp(-1, 1), true)
-        parts = {"wrong": wrong, "apart": apart, "codes used": used, "dB": 10 * torch.log10(4 / noise)}
-        return {"loss": wrong + (0 if step < FREE else apart)} | parts
+        parts = {"wrong": wrong, "misread": misread, "apart": apart, "codes used": used}
+        parts["dB"] = 10 * torch.log10(4 / noise)
+        return {"loss": wrong + MISREAD * misread + (0 if step < FREE else apart)} | parts
 
     optimise(WORK / "vq.pt", network, loss, **settings("vq"))
     with torch.no_grad():  # the language model begins with the codes themselves, as long as noise would be

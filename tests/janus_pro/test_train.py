@@ -156,8 +156,8 @@ def test_codes_that_nothing_takes_begin_anew(model):
 def test_the_autoencoder_trains_through_its_choice(model):
     autoencoder = training.Autoencoder(model)
     true = training.pixels([training.draw(pictures.wish(np.random.default_rng(1), "several")[0])])
-    made, apart = autoencoder(true)
-    assert made.shape == true.shape and 0 < apart < 5
+    made, colours, apart = autoencoder(true)
+    assert made.shape == true.shape and colours.shape == (1, 144, 4, 9) and 0 < apart < 5
     training.unlike(made, true).backward()
     gradient = autoencoder.vq.encoder.conv_in.weight.grad
     assert gradient is not None and gradient.abs().max() > 0
@@ -165,6 +165,17 @@ def test_the_autoencoder_trains_through_its_choice(model):
     with torch.no_grad():
         assert torch.allclose(model.model.vqmodel.decode(tokens), made, atol=1e-4)
     assert set(autoencoder.taken.nonzero()[:, 0].tolist()) == set(tokens.flatten().tolist())
+
+
+def test_colours_that_cannot_be_read_from_codes_change_the_latents(model):
+    autoencoder = training.Autoencoder(model)
+    scene, _ = pictures.wish(np.random.default_rng(1), "several")
+    _, read, _ = autoencoder(training.pixels([training.draw(scene)]))
+    truth = training.at_points(scene)[None, ..., 1:]
+    assert truth.max() > 0
+    training.pointed(read, truth, training.CLASSES[1:]).backward()
+    gradient = autoencoder.vq.encoder.conv_in.weight.grad
+    assert gradient is not None and gradient.abs().max() > 0
 
 
 def test_edges_count_more():
