@@ -1,4 +1,4 @@
-"""`python -m tests.mutations.runner FILE.toml REPORT`: how the tests of a file's mutations end, without and with them.
+"""`python -m tests.mutations.runner FOLDER REPORT`: how tests end without and with the mutations of a folder's files.
 
 REPORT gets {mutation: {test: {"outcome", "exceptions"}}} as JSON; the mutation "" is none. One process does it all:
 the libraries are imported once, the repository's own modules anew for every mutation. A changed source is compiled
@@ -20,13 +20,15 @@ OWN = {"conftest", "notebooks", "tests", "utils"}
 OPTIONS = ["-q", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib"]
 
 
-def mutations(path: Path) -> dict[str, dict[str, str]]:
-    """The mutations of a toml file by name: file, old and new source, test."""
-    found = {}
-    for one in tomllib.loads(path.read_text(encoding="utf-8"))["mutation"]:
-        if one["name"] in found:
-            raise ValueError(f"Two mutations of {path.name} are named {one['name']!r}.")
-        found[one["name"]] = one
+def mutations() -> dict[str, dict[str, dict[str, str]]]:
+    """The mutations of the toml files by the folder of the file that they change, and by name."""
+    found: dict[str, dict] = {}
+    for path in sorted(FOLDER.glob("*.toml")):
+        for one in tomllib.loads(path.read_text(encoding="utf-8"))["mutation"]:
+            folder = Path(one["file"]).parent.name
+            if one["name"] in found.setdefault(folder, {}):
+                raise ValueError(f"Two mutations of {folder} are named {one['name']!r}, one of them in {path.name}.")
+            found[folder][one["name"]] = one
     return found
 
 
@@ -99,8 +101,8 @@ def run(tests: list[str], *finders: Finder) -> dict[str, dict]:
     return recorder.tests
 
 
-def main(file: str, report: str) -> None:
-    known = mutations(FOLDER / file)
+def main(folder: str, report: str) -> None:
+    known = mutations()[folder]
     outcomes = {"": run(sorted({one["test"] for one in known.values()}))}
     for name, one in known.items():
         print(f"--- {name}", flush=True)

@@ -21,21 +21,17 @@ import pytest
 from tests.mutations import runner
 
 ROOT = Path(__file__).parents[2]
-MUTATIONS = {
-    (path.name, name): one
-    for path in sorted(runner.FOLDER.glob("*.toml"))
-    for name, one in runner.mutations(path).items()
-}
-every_mutation = pytest.mark.parametrize(("file", "name"), MUTATIONS)
+MUTATIONS = {(folder, name): one for folder, known in runner.mutations().items() for name, one in known.items()}
+every_mutation = pytest.mark.parametrize(("folder", "name"), MUTATIONS)
 
 
 @functools.cache
-def outcomes(file: str) -> tuple[dict[str, dict], str]:
-    """What the runner reports of a file, and its output. It does without plugins that it does not need."""
+def outcomes(folder: str) -> tuple[dict[str, dict], str]:
+    """What the runner reports of a folder, and its output. It does without plugins that it does not need."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder, "report.json")
-        command = [sys.executable, "-m", "tests.mutations.runner", file, str(report)]
+    with tempfile.TemporaryDirectory() as scratch:
+        report = Path(scratch, "report.json")
+        command = [sys.executable, "-m", "tests.mutations.runner", folder, str(report)]
         settings = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         done = subprocess.run(command, cwd=ROOT, env=kept | settings, capture_output=True, text=True, encoding="utf-8")
         output = done.stdout + done.stderr
@@ -43,16 +39,16 @@ def outcomes(file: str) -> tuple[dict[str, dict], str]:
 
 
 @every_mutation
-def test_the_source_to_mutate_occurs_once(file, name):
-    one = MUTATIONS[file, name]
+def test_the_source_to_mutate_occurs_once(folder, name):
+    one = MUTATIONS[folder, name]
     source = (ROOT / one["file"]).read_text(encoding="utf-8")
     assert source.count(one["old"]) == 1 and one["new"] != one["old"]
 
 
 @every_mutation
-def test_the_named_test_turns_red_by_a_wrong_value(file, name):
-    test = MUTATIONS[file, name]["test"]
-    found, output = outcomes(file)
+def test_the_named_test_turns_red_by_a_wrong_value(folder, name):
+    test = MUTATIONS[folder, name]["test"]
+    found, output = outcomes(folder)
     assert found.get("", {}).get(test) == {"outcome": "passed", "exceptions": []}, output
     its_own = output.partition(f"--- {name}\n")[2].partition("\n--- ")[0]
     assert found[name] == {test: {"outcome": "failed", "exceptions": ["AssertionError"]}}, its_own
