@@ -17,6 +17,7 @@ from notebooks.deepseek_serving import repository
 from notebooks.deepseek_serving.server import serve
 from notebooks.dien import convert as dien
 from notebooks.graph_customization import convert as graph_customization
+from notebooks.janus_pro import convert as janus_pro
 from notebooks.minicpm_v import convert as minicpm_v
 from notebooks.minicpm_v.pictures import held_out
 from notebooks.sambert_hifigan import convert as sambert_hifigan
@@ -50,12 +51,15 @@ def two_models_a_face_and_a_voice(scratch: Path) -> Iterator[dict[str, str]]:
     yield {name: str(path) for name, path in (models | files).items()}
 
 
-@contextmanager
-def a_folder_and_a_picture(scratch: Path) -> Iterator[dict[str, str]]:
-    scratch.mkdir()
-    ((picture, _),) = held_out("count", 1)
-    picture.save(scratch / "picture.png")
-    yield {"MODEL_FOLDER": str(minicpm_v.prepare("tiny", "INT8")), "PICTURE": str(scratch / "picture.png")}
+def a_folder_and_a_picture(convert):
+    @contextmanager
+    def needs(scratch: Path) -> Iterator[dict[str, str]]:
+        scratch.mkdir()
+        ((picture, _),) = held_out("count", 1)
+        picture.save(scratch / "picture.png")
+        yield {"MODEL_FOLDER": str(convert.prepare("tiny", "INT8")), "PICTURE": str(scratch / "picture.png")}
+
+    return needs
 
 
 @contextmanager
@@ -69,12 +73,14 @@ BLOCKS = {
     "graph_customization": (a_folder, r"InsertSlice: changed[^$]*Paris"),
     "dien": (a_file, r"^0\.\d+ 0\.\d+$"),
     "deepseek_serving": (a_server, r"Paris"),
-    "minicpm_v": (a_folder_and_a_picture, r": \d$"),
+    "janus_pro": (a_folder_and_a_picture(janus_pro), r": \d\n\(96, 96\)$"),
+    "minicpm_v": (a_folder_and_a_picture(minicpm_v), r": \d$"),
     "sambert_hifigan": (a_voice_and_a_place_for_its_sound, r"^[1-9]\d*\.\d s of speech at 16000 Hz$"),
     "wav2lip": (two_models_a_face_and_a_voice, r"^result.mp4 [1-9]\d* frames at 25$"),
 }
 # where files are copied together, the folder and their names
 COPIED = {
+    "janus_pro": ("janus", "pipeline.py"),
     "minicpm_v": ("visionchat", "pipeline.py", "slicing.py"),
     "sambert_hifigan": ("mandarin", "pipeline.py", "frontend.py", "normalise.py", "readings.py", "lexicon.py"),
     "wav2lip": ("lipsync", "pipeline.py", "detection.py", "media.py"),

@@ -156,6 +156,7 @@ def test_every_import_has_a_direct_pin() -> None:
             beside = (file.parent / f"{name}.py").exists() or name in (
                 "lipsync",
                 "mandarin",
+                "janus",
                 "visionchat",
             )  # as blocks to copy have it
             if not beside and not pinned & {canonicalize_name(x) for x in providers.get(name, [])}:

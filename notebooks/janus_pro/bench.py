@@ -275,13 +275,15 @@ def able(key: Key, work: Work) -> bool:
     return key[0] != NAIVE or work.step == "draw"
 
 
-def time_all(runs: Mapping[Key, Run], todo: list[Work], rounds: int, label: str | None = None) -> list[dict]:
-    """Speed rows of every runtime and work, all in turns.
+def time_all(
+    runs: Mapping[Key, Run], todo: list[Work], rounds: int, label: str | None = None, warmup: int = 1
+) -> list[dict]:
+    """Speed rows of every runtime and work, all in turns, after `warmup` turns that do not count.
 
     The ratio is to the fastest PyTorch on the same work, at whatever precision that is.
     """
     calls = {(key, work): partial(run, work) for key, run in runs.items() for work in todo if able(key, work)}
-    timings = bench.interleave(calls, rounds)
+    timings = bench.interleave(calls, rounds, warmup)
     rows = []
     for work in todo:
         found = {key: timing for (key, its), timing in timings.items() if its == work}
@@ -336,7 +338,7 @@ def measured(
         print(f"{make.__name__} {precision}: up to {peak:.0f} MB", flush=True)
     rows = time_all(runs, todo, rounds, label)
     fast = {key: run for key, run in runs.items() if key[0] != NAIVE}  # its caches would be copied 576 times
-    rows += time_all(fast, [whole(config)], 1, label)
+    rows += time_all(fast, [whole(config)], 1, label, warmup=0)  # minutes, and warm from its first tokens
     return [row | memory[row["runtime"], row["precision"]] for row in rows]
 
 
