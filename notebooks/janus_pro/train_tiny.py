@@ -35,7 +35,7 @@ from utils.vision_language import FP32_ATTENTION, byte_level_bpe, padded, pointe
 TINY = Path(__file__).parent / "tiny"
 WORK = Path(__file__).parents[2] / "models" / "janus_pro-training"
 SEEDS = {"vq": 1, "seeing": 2, "judging": 3, "naming": 4, "both": 5}
-STEPS = {"vq": 2000, "seeing": 1500, "judging": 300, "naming": 300, "both": 4500}
+STEPS = {"vq": 2400, "seeing": 1500, "judging": 300, "naming": 300, "both": 4000}
 RATES = {"vq": 1e-3, "seeing": 2e-3, "judging": 1e-3, "naming": 1e-3, "both": 1.5e-3}
 DESCRIBED, PORTRAYED = 0.1, 0.4  # shares of conversations that only describe a picture, or one thing after another
 TURNS = 6  # questions of the others, at most
@@ -231,10 +231,10 @@ class Autoencoder(nn.Module):
 
     def forward(self, pixels: Tensor, free: bool = False, revive: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """Pictures [N, 3, S, S] as they come back, logits of the colours at four points of every token [N, T, 4, c],
-        and how far latents are from their codes.
+        and how far latents of bare paper are from each other, and all from their codes.
 
-        free: pictures are made of the latents themselves. revive: codes that nothing took since the last time become
-        latents of these pictures.
+        free: pictures are made of the latents themselves, and codes do not matter. revive: codes that nothing took
+        since the last time become latents of these pictures.
         """
         vq = self.vq
         latent = vq.quant_conv(vq.encoder(pixels)).float()
@@ -246,7 +246,9 @@ class Autoencoder(nn.Module):
             tokens = (flat.detach() @ codes.detach().T).argmax(-1)
         self.taken += torch.bincount(tokens.flatten(), minlength=len(codes))
         chosen = codes[tokens]
-        apart = distance(flat.detach(), chosen) + 0.25 * distance(flat, chosen.detach())
+        apart = bare(pixels, flat)
+        if not free:
+            apart = apart + distance(flat.detach(), chosen) + 0.25 * distance(flat, chosen.detach())
         passed = flat if free else flat + (chosen - flat).detach()  # the gradient goes past the choice
         made = vq.decoder(vq.post_quant_conv(passed.transpose(1, 2).reshape(latent.shape)))
         return made.float(), self.colours(passed).float().unflatten(-1, (4, -1)), apart
@@ -268,6 +270,16 @@ class Autoencoder(nn.Module):
 def distance(ours: Tensor, wanted: Tensor) -> Tensor:
     """Mean squared distance of vectors [..., C]."""
     return (ours - wanted).square().sum(-1).mean()
+
+
+def bare(pixels: Tensor, latents: Tensor) -> Tensor:
+    """How far the latents [N, T, C] of tokens that are nothing but paper are from their mean, of pictures [N, 3, S, S].
+
+    Left alone, they tell what is elsewhere on the picture, take a third of all codes, and whoever is to draw such
+    tokens learns hardly anything else.
+    """
+    paper = latents[(F.avg_pool2d(pixels, PATCH) == 1).all(1).flatten(1)]
+    return distance(paper, paper.mean(0)) if len(paper) else latents.new_zeros(())
 
 
 def unlike(made: Tensor, true: Tensor) -> Tensor:
@@ -298,7 +310,7 @@ def learn_to_encode(model: JanusForConditionalGeneration) -> None:
         noise = F.mse_loss(made.clamp(-1, 1), true)
         parts = {"wrong": wrong, "misread": misread, "apart": apart, "codes used": used}
         parts["dB"] = 10 * torch.log10(4 / noise)
-        return {"loss": wrong + MISREAD * misread + (0 if step < FREE else apart)} | parts
+        return {"loss": wrong + MISREAD * misread + apart} | parts
 
     optimise(WORK / "vq.pt", network, loss, **settings("vq"))
     with torch.no_grad():  # the language model begins with the codes themselves, as long as noise would be

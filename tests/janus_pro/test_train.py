@@ -178,6 +178,19 @@ def test_colours_that_cannot_be_read_from_codes_change_the_latents(model):
     assert gradient is not None and gradient.abs().max() > 0
 
 
+def test_bare_paper_is_one_latent():
+    true = torch.ones(2, 3, 96, 96)
+    true[0, :, 8:16, 8:16] = -1  # token 13
+    true[1, 2, 95, 95] = 0.9  # token 143
+    latents = torch.zeros(2, 144, 8)
+    latents[..., 0] = 1
+    latents[0, 13], latents[1, 143] = torch.eye(8)[1], torch.eye(8)[2]  # no paper: these may be anything
+    assert training.bare(true, latents) == 0
+    latents[1, 13] = torch.eye(8)[1]
+    assert training.bare(true, latents) > 0.005
+    assert training.bare(-true, latents) == 0  # no paper at all
+
+
 def test_edges_count_more():
     white = torch.ones(1, 3, 96, 96)
     true = white.clone()
