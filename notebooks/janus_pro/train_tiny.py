@@ -220,8 +220,8 @@ def settings(stage: str) -> dict[str, float]:
 
 
 class Autoencoder(nn.Module):
-    """The VQ autoencoder as it is trained, with a count of how often each code was taken of late, and with lines that
-    read colours from codes: by pixels alone, dark ones share a code, and come back all alike."""
+    """The VQ autoencoder as it is trained, with a count of how often each code was taken of late, and a small head that
+    reads colours from codes: by pixels alone, dark ones share a code, and come back all alike."""
 
     def __init__(self, model: JanusForConditionalGeneration):
         super().__init__()
