@@ -53,7 +53,9 @@ def test_a_sentence_is_said_as_in_pytorch(kind, checkpoints, synthesizers):
 
 
 def test_sines_are_exact_where_the_vocoder_is_not(irs, synthesizers):
-    exact, rough = synthesizers["nsf"], Synthesizer(irs["nsf"], INFERENCE_PRECISION_HINT="bf16")
+    exact, rough = synthesizers["nsf"], Synthesizer(irs["nsf"], INFERENCE_PRECISION_HINT="bf16", PERF_COUNT=True)
+    given = {part for part, x in rough._requests.items() if x.get_compiled_model().get_property("PERF_COUNT") == "YES"}
+    assert given == {"vocoder"}  # on processors that know no BF16, and round nothing, too
     mel = next(exact.stream(TEXT, NAMES[0])).mel.repeat(20, 1)  # rounding adds up
     ours, theirs = (x.vocoder_inputs(mel, np.random.default_rng(0))["source"] for x in (rough, exact))
     assert np.abs(ours - theirs).max() < 1e-6 < theirs.std()
