@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from time import perf_counter, sleep
 
@@ -178,6 +179,15 @@ def matmul_gflops(dtype: str = "f32", size: int = 2048) -> float:
     request.infer([rng.standard_normal((size, size), dtype=np.float32)])
     best = min(interleave({"product": request.infer}, rounds=5)["product"].samples)
     return 2 * size**3 / 1e6 / best
+
+
+@cache
+def torch_precision() -> str:
+    """At which precision PyTorch is faster here: "BF16" where the processor has arithmetic for it, else "FP32", as it
+    makes BF16 up of that, many times slower."""
+    import openvino as ov
+
+    return "BF16" if "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES") else "FP32"
 
 
 @contextmanager

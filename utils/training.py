@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from utils.bench import torch_precision
+
 SAVE_EVERY = 250  # steps
 
 
@@ -70,8 +72,8 @@ def pace(step: int, steps: int) -> float:
 
 
 def half() -> torch.autocast:
-    """BF16 where it is safe: twice as fast on processors that know it; on others FP32, for they make BF16 up slowly."""
-    return torch.autocast("cpu", torch.bfloat16, enabled=torch.cpu.get_capabilities().get("avx512_bf16", False))
+    """BF16 where it is safe: twice as fast on processors that know it. On others FP32."""
+    return torch.autocast("cpu", torch.bfloat16, enabled=torch_precision() == "BF16")
 
 
 def keep_memory() -> None:

@@ -75,7 +75,7 @@ def generation(model: str = "tiny", rounds: int = 3) -> list[dict]:
     """Speed rows: first token and decoding, OpenVINO beside what one would run otherwise.
 
     All in turns in one run, each with a fresh random prompt every time (openvino_genai keeps the cache of
-    prompts that it has seen). The ratio is to PyTorch in bf16, its faster type here and
+    prompts that it has seen). The ratio is to PyTorch in its faster type here, which is
     the arithmetic that OpenVINO chooses, too.
     """
     rng = np.random.default_rng(0)
@@ -100,7 +100,7 @@ def generation(model: str = "tiny", rounds: int = 3) -> list[dict]:
                     timing,
                     amount=prompt if workload == FIRST else count,
                     unit=unit,
-                    torch=timings["torch eager", "BF16"],
+                    torch=timings["torch eager", bench.torch_precision()],
                     model_mb=runtimes[runtime, precision][1],
                 )
             )
@@ -151,7 +151,8 @@ def _runtimes(model: str) -> dict[tuple[str, str], tuple[Generate, float]]:
             runtimes[f"openvino {name}", precision] = (session.generate, _weights_mb(folder))
         runtimes["openvino_genai", precision] = (_genai(folder), _weights_mb(folder))
     checkpoint, onnx = convert.checkpoint_folder(model), convert.prepare_onnx(model)
-    runtimes["torch eager", "BF16"] = (_torch(checkpoint), bench.size_mb(checkpoint))
+    faster = bench.torch_precision()
+    runtimes["torch eager", faster] = (_torch(checkpoint, faster), bench.size_mb(checkpoint))
     runtimes["onnxruntime-genai", "INT4"] = (_onnx(onnx), bench.size_mb(onnx / "model.onnx.data"))
     return runtimes
 
@@ -170,11 +171,12 @@ def _genai(folder: Path) -> Generate:
     return generate
 
 
-def _torch(checkpoint: Path) -> Generate:
+def _torch(checkpoint: Path, precision: str) -> Generate:
     import torch
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.bfloat16).eval()
+    dtype = {"BF16": torch.bfloat16, "FP32": torch.float32}[precision]
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=dtype).eval()
 
     def generate(token_ids: np.ndarray, count: int) -> None:
         ids, past = torch.from_numpy(token_ids), None

@@ -369,7 +369,9 @@ def live(precisions: tuple[str, ...] = parts.PRECISIONS, rounds: int = 5) -> lis
     """What the notebook measures: the tiny model, all in this process."""
     checkpoint = weights.resolve(convert.MODELS["tiny"]["checkpoint"])
     config = configuration(checkpoint)
-    runs = eager(checkpoint, config, "FP32") | eager(checkpoint, config, "BF16")
+    runs = eager(checkpoint, config, "FP32")
+    if (faster := bench.torch_precision()) != "FP32":
+        runs |= eager(checkpoint, config, faster)
     for precision in precisions:
         runs |= openvino(convert.prepare("tiny", precision), config, precision)
     runs |= naive(convert.prepare("tiny", precisions[0]), config, precisions[0])

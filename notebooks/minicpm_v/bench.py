@@ -345,7 +345,9 @@ def layer_weights(config: Mapping) -> int:
 def live(precisions: tuple[str, ...] = parts.PRECISIONS, rounds: int = 5) -> list[dict]:
     """What the notebook measures: the tiny model, all in this process."""
     checkpoint = weights.resolve(convert.MODELS["tiny"]["checkpoint"])
-    runs = eager(checkpoint, "FP32") | eager(checkpoint, "BF16")
+    runs = eager(checkpoint, "FP32")
+    if (faster := bench.torch_precision()) != "FP32":
+        runs |= eager(checkpoint, faster)
     for precision in precisions:
         runs |= openvino(convert.prepare("tiny", precision), precision)
     return time_all(runs, works(runs[EAGER, "FP32"].model.config), rounds)

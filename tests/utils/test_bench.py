@@ -4,6 +4,7 @@ import multiprocessing
 from itertools import pairwise
 
 import numpy as np
+import openvino as ov
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -113,6 +114,12 @@ def test_limits_of_the_machine_are_of_a_believable_order():
     assert 0.5 < bench.matmul_gflops("bf16", size=512) < 1e6
     with pytest.raises(ValueError, match="'int8'"):
         bench.matmul_gflops("int8")
+
+
+@pytest.mark.parametrize(("known", "faster"), [(["FP32", "BF16", "INT8"], "BF16"), (["FP32", "INT8"], "FP32")])
+def test_pytorch_is_measured_in_bf16_only_where_the_processor_has_it(known, faster, monkeypatch):
+    monkeypatch.setattr(ov.Core, "get_property", lambda *_: known)
+    assert bench.torch_precision.__wrapped__() == faster
 
 
 def test_one_benchmark_at_a_time(tmp_path, capsys):

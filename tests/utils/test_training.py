@@ -53,6 +53,13 @@ def test_a_stopped_run_goes_on_to_the_same_weights(tmp_path, monkeypatch):
     assert [file.name for file in tmp_path.iterdir() if file.suffix == ".partial"] == []
 
 
+@pytest.mark.parametrize(("faster", "dtype"), [("BF16", torch.bfloat16), ("FP32", torch.float32)])
+def test_half_is_bf16_only_where_it_is_faster(faster, dtype, monkeypatch):
+    monkeypatch.setattr(training, "torch_precision", lambda: faster)
+    with training.half():
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype
+
+
 def test_the_pace_warms_up_and_comes_down():
     paces = [training.pace(step, 1000) for step in range(1000)]
     assert paces[0] < 0.02 and max(paces) == pytest.approx(1, abs=0.03) and paces[-1] < 0.03
