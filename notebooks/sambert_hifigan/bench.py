@@ -75,7 +75,7 @@ def measured(
 
     voice: a checkpoint folder. folders: its IR at "FP32" and, where wanted, "INT8". compiling: whether torch.compile is
     among the runtimes. The ratio is to eager PyTorch at the same precision, for INT8 at the fastest. BF16 and INT8 are
-    the vocoder's: acoustic model and source are exact.
+    the vocoder's: acoustic model and source are exact. There is BF16 where the processor has it.
     """
     acoustic, vocoder = load_acoustic(voice / "am"), load_vocoder(voice / "voc")
     ours = Converted(folders["FP32"], **EXACT)
@@ -92,9 +92,10 @@ def measured(
         exported = onnx(modules(acoustic, vocoder), torch_runtime.examples(given), Path(scratch))
         runtimes[ONNX, "FP32"] = Stepwise(exported, acoustic)
         runtimes[OURS, "FP32"] = ours
-        parts = modules(acoustic, load_vocoder(voice / "voc"))
-        runtimes[EAGER, "BF16"] = Stepwise(eager(parts, "BF16"), acoustic)
-        runtimes[OURS, "BF16"] = Converted(folders["FP32"], INFERENCE_PRECISION_HINT="bf16")
+        if bench.torch_precision() == "BF16":
+            parts = modules(acoustic, load_vocoder(voice / "voc"))
+            runtimes[EAGER, "BF16"] = Stepwise(eager(parts, "BF16"), acoustic)
+            runtimes[OURS, "BF16"] = Converted(folders["FP32"], INFERENCE_PRECISION_HINT="bf16")
         if "INT8" in folders:
             runtimes[OURS, "INT8"] = Converted(folders["INT8"])
         calls = {}

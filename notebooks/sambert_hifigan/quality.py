@@ -39,7 +39,9 @@ CONTROLS = {
     **dict.fromkeys((FIRST, SIMILARITY), "another voice"),
     **{OPINION: "Griffin-Lim in place of the vocoder", DISTANCE: "another sentence"},
 }
-MARGINS = {CHARACTERS: 0.03, SYLLABLES: 0.03, SIMILARITY: 0.02, OPINION: 0.1}  # how much worse than PyTorch one may be
+# How much worse than PyTorch one may be. Rounding that nobody hears, also that of another processor, lets a recogniser
+# take up to four of 133 characters for others.
+MARGINS = {CHARACTERS: 0.05, SYLLABLES: 0.05, SIMILARITY: 0.02, OPINION: 0.1}
 UNDERSTOOD, RECOGNISED = 0.15, 0.9  # error rate of characters that PyTorch may have; share of right voices at least
 NEAR = 3.0  # dB of mel distance to PyTorch, at most
 GAP, LONGEST = 0.5, 27.0  # seconds between sentences that are recognised together, and of all of them
