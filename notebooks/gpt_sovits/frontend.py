@@ -69,9 +69,10 @@ class Frontend:
             raise ValueError(f"Language {language!r} is not known. Choose one of {', '.join(LANGUAGES)}.")
         text = _usual(text)
         _check(text, language)
-        if not (parts := _merged(list(self._parts(text, language)))):
+        parts = _closed(_merged(list(self._parts(text, language))))
+        pieces = [piece for part in parts if len((piece := self._piece(*part)).phones)]
+        if all(self.symbols[phone] in _MARKS for piece in pieces for phone in piece.phones):
             raise ValueError(f"There is nothing to say in {text[:20]!r}: give a text with words.")
-        pieces = [self._piece(*part) for part in _closed(parts)]
         if sum(len(piece.phones) for piece in pieces) < SHORTEST and self.version != "v1":
             pieces[0] = self._piece(pieces[0].language, "." + pieces[0].text)
         return pieces
@@ -269,5 +270,7 @@ def _tidy(text: str) -> str:
 
 def _closed(parts: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """The last part ends with a mark, as what the models were trained with."""
+    if not parts:
+        return parts
     language, text = parts[-1]
     return [*parts[:-1], (language, text if text[-1] in _MARKS else text + ".")]

@@ -58,9 +58,9 @@ CONTEXT = {
     "行": [("[一二两三四五六七八九十百几每这那第]", "(?![了吗吧不])", "hang2"), ("", "", "xing2")],
     "得": [("[我你他她它们]", "[了到出]", "de2"), ("[我你他她它们咱]", "", "dei3"), ("", "", "de5")],
     "种": [("(?:^|[^一二两三四五六七八九十几多各这那每])", "[了着花树菜地草田]", "zhong4"), ("", "", "zhong3")],
-    "为": [("[称分名命视变改列选评]", "", "wei2"), ("", "", "wei4")],
+    "为": [("", "[零一二三四五六七八九十两百]", "wei2"), ("[称分名命视变改列选评]", "", "wei2"), ("", "", "wei4")],
     "教": [("", "[我你他她它书课]|学生|英语|数学|语文|中文", "jiao1")],
-    "数": [("", "[一了]?[数下]", "shu3")],
+    "数": [("", "[一了]?[数下]|到", "shu3")],
     "重": [("", "[新复建做写说读]", "chong2")],
     "着": [("", "", "zhe5")],
     "了": [("[吃受走做忘办]不|[吃走做忘办]得", "", "liao3"), ("", "", "le5")],
@@ -68,6 +68,16 @@ CONTEXT = {
     "谁": [("", "", "shei2")],
     "嗯": [("", "", "en1")],
 }
+# the second syllable of these has lost its tone, which the dictionary of phrases does not know
+NEUTRAL = frozenset(
+    """
+    朋友 东西 明白 知道 喜欢 漂亮 衣服 先生 姑娘 清楚 学生 认识 告诉 时候 事情 关系 消息 休息 地方 眼睛 耳朵 太阳 月亮
+    窗户 头发 客气 麻烦 聪明 舒服 热闹 故事 护士 丈夫 妻子 亲戚 生意 行李 力气 脾气 名字 点心 脑袋 打听 打算 打扮 收拾
+    商量 招呼 糊涂 老实 精神 干净 凉快 新鲜 痛快 可怜 规矩 主意 毛病 嘴巴 黄瓜 豆腐 葡萄 棉花 粮食 玻璃 师傅 队伍 咳嗽
+    学问 福气 运气 晚上 早上 这里 那里 家里 部分 相声 在乎 岁数 喇叭 模糊 大夫 意思 便宜 暖和 骆驼 苍蝇 蘑菇 石榴 工夫
+    爸爸 妈妈 哥哥 弟弟 姐姐 妹妹 爷爷 奶奶 叔叔 舅舅 姑姑 宝宝 太太 星星 谢谢
+    """.split()
+)
 FULL_ER = "^儿|[女婴幼孤少胎男妻弃患产侄孙乳生健宠混]儿$"  # here 儿 means a child and keeps its own tone
 DOUBLED_COMPLEMENT = "[见到懂开着完起出下上来去住动了]"
 
@@ -212,6 +222,8 @@ class Mandarin:
                 if re.search(f"(?:{first})$", before) and re.match(then, after):
                     return [reading]
         said = lazy_pinyin(word, style=Style.TONE3, neutral_tone_with_five=True)
+        if word in NEUTRAL or re.search("[跑说走做写吃看玩唱睡来过]得$", word):
+            said[-1] = said[-1][:-1] + "5"
         if len(said) != len(word):  # characters with two syllables
             said = [lazy_pinyin(x, style=Style.TONE3, neutral_tone_with_five=True)[0] for x in word]
         return [re.sub("^([jqxy])u", r"\1v", syllable) for syllable in said]
@@ -257,10 +269,17 @@ def _yi_and_bu(text: str, starts: list[int], syllables: list[str]) -> None:
         falling = bool(after) and (syllables[i + 1][-1] == "4" or after[0] == "个")
         doubled = bool(before and after) and before[-1] == after[0] and before[-2:-1] != "一"
         if character == "一":
-            counted = re.search("[第零二三四五六七八九十百千万亿幺初周期点]$|星期$|礼拜$", before)
-            digit = re.match("[零二三四五六七八九十幺月号]|点[零一二三四五六七八九]|分之", after)
+            counted = re.search("[第零一二三四五六七八九十百千万亿幺初周期点]$|星期$|礼拜$", before)
+            dated = before[-1:] == "月" and after[:1] == "日"
+            digit = re.match("[零一二三四五六七八九十幺月号]|点[零一二三四五六七八九]|分之", after)
             last = starts[i] > 0 and (not after or starts[i + 1] == 0)  # 统一
-            tone = "5" if doubled and not counted else "1" if not after or counted or digit or last else "42"[falling]
+            tone = (
+                "5"
+                if doubled and not counted
+                else "1"
+                if not after or counted or dated or digit or last
+                else "42"[falling]
+            )
             syllables[i] = "yi" + tone
         elif character == "不":
             complement = starts[i] == 1 and re.match(DOUBLED_COMPLEMENT, after)
