@@ -79,7 +79,7 @@ NEUTRAL = frozenset(
     """.split()
 )
 FULL_ER = "^儿|[女婴幼孤少胎男妻弃患产侄孙乳生健宠混]儿$"  # here 儿 means a child and keeps its own tone
-DOUBLED_COMPLEMENT = "[见到懂开着完起出下上来去住动了]"
+COMPLEMENT = "[见到懂开着完起出下上来去住动了]"
 
 
 # --- what is said -------------------------------------------------------------------------------------------------
@@ -222,10 +222,14 @@ class Mandarin:
                 if re.search(f"(?:{first})$", before) and re.match(then, after):
                     return [reading]
         said = lazy_pinyin(word, style=Style.TONE3, neutral_tone_with_five=True)
-        if word in NEUTRAL or re.search("[跑说走做写吃看玩唱睡来过]得$", word):
-            said[-1] = said[-1][:-1] + "5"
         if len(said) != len(word):  # characters with two syllables
             said = [lazy_pinyin(x, style=Style.TONE3, neutral_tone_with_five=True)[0] for x in word]
+        if re.search("[一二两三四五六七八九十几每这那]行$", word):
+            said[-1] = "hang2"
+        for place in range(1, len(word), 2):
+            pair = word[place - 1 : place + 1]
+            if pair in NEUTRAL or re.search("[跑说走做写吃看玩唱睡来过]得", pair):
+                said[place] = said[place][:-1] + "5"
         return [re.sub("^([jqxy])u", r"\1v", syllable) for syllable in said]
 
     def _third_tones(self, words: list[str], syllables: list[str]) -> None:
@@ -267,23 +271,25 @@ def _yi_and_bu(text: str, starts: list[int], syllables: list[str]) -> None:
         if character == "个" and re.search("[一二两三四五六七八九十百千万几半这那哪每]$", before):
             syllables[i] = "ge5"
         falling = bool(after) and (syllables[i + 1][-1] == "4" or after[0] == "个")
-        doubled = bool(before and after) and before[-1] == after[0] and before[-2:-1] != "一"
+        doubled = before[-1:] == after[:1] != "" and before[-2:-1] != "一"  # 看一看, but 一个一个
         if character == "一":
-            counted = re.search("[第零一二三四五六七八九十百千万亿幺初周期点]$|星期$|礼拜$", before)
-            dated = before[-1:] == "月" and after[:1] == "日"
-            digit = re.match("[零一二三四五六七八九十幺月号]|点[零一二三四五六七八九]|分之", after)
             last = starts[i] > 0 and (not after or starts[i + 1] == 0)  # 统一
-            tone = (
-                "5"
-                if doubled and not counted
-                else "1"
-                if not after or counted or dated or digit or last
-                else "42"[falling]
-            )
-            syllables[i] = "yi" + tone
+            if last or _counted(before, after):
+                syllables[i] = "yi1"
+            else:
+                syllables[i] = "yi5" if doubled else "yi2" if falling else "yi4"
         elif character == "不":
-            complement = starts[i] == 1 and re.match(DOUBLED_COMPLEMENT, after)
-            syllables[i] = "bu" + ("5" if doubled or complement else "42"[falling])
+            complement = starts[i] == 1 and re.match(COMPLEMENT, after)
+            syllables[i] = "bu5" if doubled or complement else "bu2" if falling else "bu4"
+
+
+def _counted(before: str, after: str) -> bool:
+    """Whether 一 between them is a digit, an ordinal, or the last character."""
+    if not after or re.search("[第零一二三四五六七八九十百千万亿幺初周期点]$|星期$|礼拜$", before):
+        return True
+    if before[-1:] == "月" and after[0] == "日":
+        return True
+    return bool(re.match("[零一二三四五六七八九十幺月号]|点[零一二三四五六七八九]|分之", after))
 
 
 def symbols(pinyin: str) -> tuple[str, str]:
