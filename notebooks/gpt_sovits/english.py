@@ -142,7 +142,7 @@ def year(number: int) -> str:
     century, rest = divmod(number, 100)
     if number % 1000 < 10:
         return cardinal(number)
-    return f"{cardinal(century)} {'hundred' if not rest else cardinal(rest) if rest > 9 else f'oh {ONES[rest]}'}"
+    return f"{cardinal(century)} {'oh ' * (0 < rest < 10)}{cardinal(rest) if rest else 'hundred'}"
 
 
 def spelled(digits: str) -> str:
@@ -174,8 +174,11 @@ def _money(match: re.Match[str]) -> str:
 
 def _time(match: re.Match[str]) -> str:
     hour, minute, half = int(match[1]), int(match[2]), match[3]
-    past = "" if minute == 0 else f" oh {ONES[minute]}" if minute < 10 else f" {cardinal(minute)}"
-    return f"{cardinal(hour)}{past or ('' if half else (' o' + chr(39) + 'clock'))} {_half(half)}".strip()
+    if minute:
+        past = f" {'oh ' * (minute < 10)}{cardinal(minute)}"
+    else:
+        past = "" if half else " o'clock"
+    return f"{cardinal(hour)}{past} {_half(half)}".strip()
 
 
 def _half(letters: str | None) -> str:
@@ -319,7 +322,7 @@ class English:
 
     def _in_context(self, word: str, before: str, after: str) -> list[str]:
         lower = word.lower()
-        if lower == "a" and (word == "a" or after[:1].islower()):
+        if lower == "a" and (word == "a" or (after[:1].isalpha() and not before.isalpha())):
             return ["AH0"]
         verb = before in _AUXILIARY or before in _PRONOUNS
         if lower in STRESSED and (readings := self._by_stress(lower)):

@@ -10,8 +10,9 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -71,7 +72,7 @@ class Frontend:
         _check(text, language)
         parts = _closed(_merged(list(self._parts(text, language))))
         pieces = [piece for part in parts if len((piece := self._piece(*part)).phones)]
-        if all(self.symbols[phone] in _MARKS for piece in pieces for phone in piece.phones):
+        if all(self.symbols[phone] in (*_MARKS, "UNK") for piece in pieces for phone in piece.phones):
             raise ValueError(f"There is nothing to say in {text[:20]!r}: give a text with words.")
         if sum(len(piece.phones) for piece in pieces) < SHORTEST and self.version != "v1":
             pieces[0] = self._piece(pieces[0].language, "." + pieces[0].text)
@@ -85,7 +86,7 @@ class Frontend:
             if host == "en":
                 yield "en", english.normalise(sentence) + " "
                 continue
-            sentence = (mandarin if host == "zh" else self._japanese).normalise(sentence)
+            sentence = (mandarin if host == "zh" else _japanese()).normalise(sentence)
             for run in re.findall(rf"{_LATIN}|(?:(?!{_LATIN}).)+", sentence, re.DOTALL):
                 if re.match("[A-Za-z]", run) and (host == "zh" or len(run) > 1):
                     yield "en", english.normalise(run) + " "
@@ -97,33 +98,19 @@ class Frontend:
     def _told_apart(self, run: str) -> Iterator[tuple[str, str]]:
         """Chinese in a sentence with kana: characters in a row of which Japanese does not have all."""
         for part in re.findall(r"[\u3400-\u9fff]+|[^\u3400-\u9fff]+", run):
-            chinese = not all(map(self._japanese.readable, part)) and not any(map(_kana, part))
+            chinese = not all(map(_japanese().readable, part)) and not any(map(_kana, part))
             yield ("zh" if chinese else "ja"), _spoken(part, "zh" if chinese else "ja")
 
     def _piece(self, language: str, text: str) -> Piece:
         word2ph = None
         if language == "zh":
-            symbols, counts = self._mandarin.phones(text)
+            symbols, counts = _mandarin().phones(text)
             word2ph = np.array(counts, np.int64)
         elif language == "ja":
-            symbols = self._japanese.phones(text, pitch=self.version != "v1")
+            symbols = _japanese().phones(text, pitch=self.version != "v1")
         else:
-            symbols = self._english.phones(text)
+            symbols = _english().phones(text)
         return Piece(language, text, np.array([self.ids[symbol] for symbol in symbols], np.int64), word2ph)
-
-    @cached_property
-    def _english(self) -> english.English:
-        return english.English()
-
-    @cached_property
-    def _mandarin(self) -> mandarin.Mandarin:
-        return mandarin.Mandarin()
-
-    @cached_property
-    def _japanese(self):
-        from . import japanese  # its package takes seconds to import
-
-        return japanese
 
 
 def split(text: str, how: str = "sentences") -> list[str]:
@@ -154,6 +141,23 @@ def split(text: str, how: str = "sentences") -> list[str]:
 # --- the details ------------------------------------------------------------------------------------------------
 
 
+@cache
+def _english() -> english.English:
+    return english.English()
+
+
+@cache
+def _mandarin() -> mandarin.Mandarin:
+    return mandarin.Mandarin()
+
+
+@cache
+def _japanese() -> ModuleType:
+    from . import japanese  # its package takes seconds to import
+
+    return japanese
+
+
 def _cut(text: str, end: re.Pattern[str]) -> list[str]:
     """The text cut after every match, but not after an abbreviation; nothing is lost."""
     pieces, start = [], 0
@@ -173,7 +177,7 @@ def _abbreviated(word: str, after: str) -> bool:
     if word == "No":
         return after.isdigit()
     ends = ("a.m", "p.m", "etc", "Inc", "Ltd", "Corp", "Jr", "Sr")  # the full stop may be the sentence's too
-    return word in english.ABBREVIATIONS and bool(after) and (word not in ends or after.islower())
+    return word in english.ABBREVIATIONS and bool(after) and (word not in ends or after.islower() or after in ",;:")
 
 
 def _gathered(clauses: list[str], length: int) -> list[str]:

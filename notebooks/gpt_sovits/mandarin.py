@@ -127,7 +127,7 @@ def _bare(match: re.Match[str]) -> str:
 RULES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
     (re.compile(pattern, re.ASCII), said)
     for pattern, said in [
-        (r"(?<![\d,])\d{1,3}(?:,\d{3})+(?![\d,])", lambda m: m[0].replace(",", "")),
+        (r"(?<![\d,.])\d{1,3}(?:,\d{3})+(?![\d,])", lambda m: m[0].replace(",", "")),
         (r"(?P<word>)(?<![\w.])(?P<digits>1[3-9]\d[- ]?\d{4}[- ]?\d{4}|0\d{2,3}-\d{7,8})(?!\w)", _telephone),
         (rf"(?P<word>(?:{SPELLERS})[是为: ]*)(?P<digits>\d{{3,}})", _telephone),
         (r"(?<![\d.])(\d{4})[-/.](0?[1-9]|1[0-2])[-/.](0?[1-9]|[12]\d|3[01])(?![\d.])", _date),

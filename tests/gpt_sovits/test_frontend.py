@@ -47,6 +47,11 @@ def reader() -> mandarin.Mandarin:
     return mandarin.Mandarin()
 
 
+@pytest.fixture(scope="module")
+def english_reader() -> english.English:
+    return english.English()
+
+
 # Tables
 
 
@@ -94,20 +99,20 @@ def test_english_words(text, expected):
     speech's = S P IY1 CH AH0 Z
     chatbot = CH AE1 T B AA2 T
     OpenVINO = OW1 P AH0 N V IY1 N OW0
-    sql = EH1 S K Y UW1 EH1 L
+    npz = EH1 N P IY1 Z IY1
     tokenizer = T OW1 K AH0 N AY2 Z ER0
     moonlamp = M UW1 N L AE1 M P
     """
 )
-def test_words_that_no_dictionary_has(text, expected):
-    assert " ".join(FRONTENDS["v2"]._english.word(text)) == expected
+def test_words_that_no_dictionary_has(english_reader, text, expected):
+    assert " ".join(english_reader.word(text)) == expected
 
 
-def test_the_network_of_g2p_en_speaks_as_it_was_trained():
-    """Half of the dictionary's words are guessed as the dictionary says them, and nearly all of their consonants."""
-    reader = FRONTENDS["v2"]._english
-    words = [word for word in sorted(reader.words) if word.isalpha() and len(word) > 3][::1500]
-    right = [list(reader.guess(word)) in reader.words[word] for word in words]
+def test_the_network_of_g2p_en_speaks_as_it_was_trained(english_reader):
+    """Most of the dictionary's words are guessed as the dictionary says them."""
+    known = english_reader.words
+    words = [word for word in sorted(known) if word.isalpha() and len(word) > 3][::1500]
+    right = [list(english_reader.guess(word)) in known[word] for word in words]
     assert len(words) > 60 and np.mean(right) > 0.5
 
 
@@ -144,7 +149,7 @@ def test_english_as_it_is_said(text, expected):
     云彩和鱼,月亮圆 = zh y vn2 c ai3 h e2 y v2 , y ve4 l iang5 y van2 .
     安欧额二 = zh AA an1 OO ou1 EE e2 EE er4 .
     烟叶,英文,我 = zh y En1 y E4 , y ing1 w en2 , w o3 .
-    诗思日女绿卷 = zh sh ir1 s i01 r ir4 n v3 l v4 j van4 .
+    诗思日女绿卷 = zh sh ir1 s i01 r ir4 n v3 l v4 j van3 .
     """
 )
 def test_mandarin_has_initials_and_finals(text, expected):
@@ -205,7 +210,7 @@ def test_tones_in_speech(reader, text, expected):
     2024年5月3日,2024-05-03 = 二零二四年五月三日,二零二四年五月三日.
     现在15:30,2:05 = 现在十五点三十分,两点零五分.
     涨了3.5%,-3°C = 涨了百分之三点五,零下三摄氏度.
-    ¥12.50,$2亿,1,234元 = 十二点五零元,两亿美元,一千二百三十四元.
+    ¥12.50,$2亿；1,234元 = 十二点五零元,两亿美元,一千二百三十四元.
     2个人,第2名,2000米 = 两个人,第二名,两千米.
     1/2,比分3:2,5~10天 = 二分之一,比分三比二,五到十天.
     电话13812345678 = 电话幺三八幺二三四五六七八.
@@ -262,7 +267,7 @@ def test_japanese_as_it_is_said(text, expected):
     我说Hello，他说こんにちは。 = zh w o3 sh uo1 | en HH AH0 L OW1 , | zh t a1 sh uo1 | ja k o [ N n i ch i w a .
     iPhone 15 Pro很贵 = en AY1 F OW2 N F IH0 F T IY1 N P R OW1 | zh h en3 g ui4 .
     Hello world 好 = en HH AH0 L OW1 W ER1 L D | zh h ao3 .
-    東京です。東京 = ja t o [ o ky o o d e s u . | zh d ong1 j ing1 .
+    東京です。東京 = ja t o [ o ky o o d e ] s u . | zh d ong1 j ing1 .
     """  # noqa: E501
 )
 def test_languages_are_told_by_their_script(text, expected):
@@ -270,7 +275,7 @@ def test_languages_are_told_by_their_script(text, expected):
 
 
 def test_a_language_that_is_given_is_not_told():
-    assert said("東京", "ja") == "ja . t o [ o ky o o ." and said("東京", "zh") == "zh . d ong1 j ing1 ."
+    assert said("東京", "ja") == "ja t o [ o ky o o ." and said("東京", "zh") == "zh . d ong1 j ing1 ."
 
 
 def test_a_short_text_gets_a_mark_before_it_in_v2():
@@ -393,7 +398,7 @@ def test_no_call_goes_to_the_network(monkeypatch):
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    assert len(Frontend().pieces("Frobnicator 好 こんにちは", "auto")) == 3
+    assert len(Frontend().pieces("Frobnicator 说 こんにちは", "auto")) == 3
 
 
 def test_the_files_run_alone_in_another_folder(tmp_path):
