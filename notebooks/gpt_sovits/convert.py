@@ -8,6 +8,7 @@ S: samples, N: tokens, P: phones, T: frames, G: channels of the style, C: of the
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,7 +27,7 @@ MODELS = {  # MODEL: checkpoint (checkpoints.toml), group size of its INT4, memo
     "tiny": {"checkpoint": "gpt_sovits_tiny", "group_size": 64, "ram_gb": 2},
     "released": {"checkpoint": "gpt_sovits", "group_size": 128, "ram_gb": 6},
 }
-SETTINGS = "config.json"
+SETTINGS, VOCABULARY = "config.json", "tokenizer.json"
 COMPRESSED = ("hubert", "bert", "text_embeddings", "audio_embeddings", "language")  # the others are convolutions
 
 
@@ -143,6 +144,10 @@ def to_ir(checkpoint: Path, folder: Path, half: bool = True) -> None:
                 print(f"Converting {part} ...", flush=True)
                 ov.save_model(convert(network), folder / xml(part), compress_to_fp16=half)
         del network  # before the next is read
+    if "bert" in found:
+        if not (words := found["bert"] / VOCABULARY).is_file():
+            raise ValueError(f"{words} is missing: BERT's tokens are in it. Copy it there from where BERT is from.")
+        shutil.copyfile(words, folder / VOCABULARY)
     (folder / SETTINGS).write_text(json.dumps(settings, indent=1), encoding="utf-8")
 
 

@@ -1,5 +1,6 @@
 """Small random networks of every part, and checkpoints of them, for the tests of this room."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,7 @@ BERT = {
     **{"vocab_size": 50, "hidden_size": WIDTH, "num_hidden_layers": 4, "num_attention_heads": 4},
     **{"intermediate_size": 32, "max_position_embeddings": 64},
 }
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"，。.我你好天今气很大家早上"]  # that BERT knows
 SCALES = ("weight", "gamma", "alpha", "original0")  # are about 1
 
 
@@ -71,6 +73,8 @@ def checkpoint(folder: Path, **changes) -> Path:
     """Write a checkpoint folder of the collection's layout; changes: of the synthesizer."""
     for part, network in {"t2s": t2s(), "sovits": synthesizer(**changes), "hubert": hubert(), "bert": bert()}.items():
         save(folder / part, network)
+    vocabulary = {"model": {"vocab": {word: i for i, word in enumerate(WORDS)}}}
+    (folder / "bert" / "tokenizer.json").write_text(json.dumps(vocabulary), encoding="utf-8")
     return folder
 
 

@@ -161,7 +161,7 @@ def test_attention_reads_and_writes_its_cache_itself(ir):
 def test_the_folder_holds_what_its_readers_need(ir):
     models = {convert.xml(part) for part in convert.CONVERT}
     models |= {name.replace(".xml", ".bin") for name in models}
-    assert {path.name for path in ir.iterdir()} == models | {"config.json"}
+    assert {path.name for path in ir.iterdir()} == models | {"config.json", "tokenizer.json"}
     assert json.loads((ir / "config.json").read_text(encoding="utf-8")) == {
         **{"version": "v2", "sample_rate": 1000, "samples_per_frame": 20, "channels": 12, "style": 20},
         **{"codes": CODES, "phones": PHONES, "positions": 4000, "bert": WIDTH},
@@ -198,6 +198,13 @@ def test_without_bert_and_in_half_precision(checkpoint, tmp_path):
     assert not (tmp_path / "ir" / convert.xml("bert")).exists()
     for part in ("language", "synthesizer", "hubert"):
         assert constants(tmp_path / "ir" / convert.xml(part), 300) == {"f16"}, part
+
+
+def test_a_bert_without_its_tokens_is_told(tmp_path):
+    source = small.checkpoint(tmp_path / "source")
+    (source / "bert" / "tokenizer.json").unlink()
+    with pytest.raises(ValueError, match=r"tokenizer\.json is missing: BERT's tokens are in it"):
+        convert.to_ir(source, tmp_path / "ir")
 
 
 def test_parts_that_do_not_belong_together_are_told(tmp_path):

@@ -1,0 +1,355 @@
+"""Any text in the voice of a short recording: `VoiceCloner(folder)(text, "voice.wav", "what it says")`.
+
+Needs openvino, numpy and scipy, and av for recordings that are no WAV files. To use it elsewhere copy this file,
+semantic.py, recording.py and the files of the front end into one package. The folder is what `convert.to_ir` writes.
+
+P: phones, N: tokens, 25 in a second, T: frames, two of a token, D: features of BERT, S: samples.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+from pathlib import Path
+from threading import Lock
+from time import perf_counter
+from typing import NamedTuple
+
+import numpy as np
+import openvino as ov
+
+from . import recording
+from .recording import Sound
+from .semantic import LIMIT, SemanticDecoder, generate
+from .semantic import PARTS as DECODER
+
+SETTINGS, VOCABULARY = "config.json", "tokenizer.json"
+PARTS = ("hubert", "semantic", "style", "synthesizer")
+BERT = "bert"  # may be missing
+HEARD = 16_000  # Hz, of HuBERT's input
+SILENCE = 9600  # samples after it: the authors meant 0.3 s, but of 32 kHz
+PAUSE = 0.3  # seconds between two pieces
+NOISE = 0.5  # what normal noise is multiplied by
+SPEAKER = 20_480  # numbers of a speaker's embedding by ERes2NetV2, v2Pro
+SLOWEST, FASTEST = 0.5, 2.0  # speed
+FEWEST = 6  # phones; fewer are said badly, so a pause goes before them
+MARKS = "，。？！,.?!~:：—…"  # a text ends in one of them, as in training
+CHARACTERS = 510  # that BERT reads at once
+ROOM, SLOW = 50, 10  # tokens that P phones may take: ROOM + SLOW * P, 2.5 phones in a second. Nobody speaks slower
+# small differences of large numbers choose a token, and spectra span decades: too much for bf16, which a CPU may take
+EXACT = {part: {"INFERENCE_PRECISION_HINT": "f32"} for part in ("semantic", "style")}
+
+
+@dataclass
+class Figures:
+    """What a call made, and how long it took. It grows while pieces are made."""
+
+    pieces: int = 0  # that the text is cut into
+    tokens: int = 0
+    sound_s: float = 0.0  # seconds of the sound so far
+    # seconds of the stages: recording, frontend, hubert, style, bert, tokens, synthesizer
+    busy: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)  # what listeners should know
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.busy.values())
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """None before there are any. Reading phones and the reference counts as time."""
+        return self.tokens / self.busy["tokens"] if self.tokens else None
+
+    @property
+    def real_time_factor(self) -> float | None:
+        """Seconds that a second of sound took; None before there is any."""
+        return self.seconds / self.sound_s if self.sound_s else None
+
+    @contextmanager
+    def during(self, stage: str) -> Iterator[None]:
+        """Count what the block takes as time of a stage."""
+        begin = perf_counter()
+        yield
+        self.busy[stage] = self.busy.get(stage, 0.0) + perf_counter() - begin
+
+
+class Spoken(NamedTuple):
+    """A piece of the text that was said."""
+
+    text: str
+    samples: np.ndarray  # [S] float32 in -1..1, and the pause after it if another piece follows
+    sample_rate: int  # Hz
+    tokens: np.ndarray  # [N] int64
+    figures: Figures  # of the call so far
+
+
+class _Voice(NamedTuple):
+    """What a reference gives."""
+
+    pieces: list  # frontend.Piece, of what it says
+    prompts: np.ndarray  # [N] int64, its tokens
+    ge: np.ndarray  # [1, G, 1], its style
+
+
+class VoiceCloner:
+    """GPT-SoVITS (RVC-Boss, 2024) on OpenVINO: says text in the voice of a recording.
+
+    folder: the IR folder that `convert.py` writes. device: OpenVINO's name. properties: OpenVINO's, of all that may be
+    rounded; by default the device chooses its arithmetic (INFERENCE_PRECISION_HINT="f32", KV_CACHE_PRECISION="f32" are
+    exact). `figures` tells what the latest call took. Threads may share it: pieces are made one at a time. Raises
+    ValueError for a folder that is not one of these, or damaged, and a device that is not there.
+    """
+
+    def __init__(self, folder: str | Path, device: str = "CPU", **properties) -> None:
+        from .frontend import LANGUAGES, Frontend, split  # its dictionaries are large
+
+        self.folder = Path(folder)
+        settings = _read(self.folder)
+        self.version, self.sample_rate = settings["version"], settings["sample_rate"]
+        self._channels, self._phones, self._positions, self._width = (
+            settings[name] for name in ("channels", "phones", "positions", "bert")
+        )
+        self._vocabulary = _vocabulary(self.folder / VOCABULARY) if _path(self.folder, BERT).is_file() else None
+        parts = PARTS if self._vocabulary is None else (*PARTS, BERT)
+        core = ov.Core()
+        try:
+            self._run = {
+                part: core.compile_model(
+                    _path(self.folder, part), device, EXACT.get(part, properties)
+                ).create_infer_request()
+                for part in parts
+            }
+            self._decoder = SemanticDecoder(self.folder, device, **properties)
+        except RuntimeError as error:
+            there = ", ".join(core.available_devices)
+            reason = str(error).strip().splitlines()[-1]
+            raise ValueError(
+                f"The models in {self.folder} do not run on {device!r} ({reason}). Choose one of: {there}; if it is, "
+                "convert them again."
+            ) from error
+        self.languages, self._frontend, self._split = LANGUAGES, Frontend(self.version), split
+        self._lock, self.figures = Lock(), Figures()
+
+    def __call__(
+        self, text: str, reference: Sound, reference_text: str, language: str = "en", **options
+    ) -> tuple[np.ndarray, int]:
+        """The whole text: samples [S] float32 in -1..1, and their rate in Hz. All arguments are those of `stream`."""
+        spoken = list(self.stream(text, reference, reference_text, language, **options))
+        return np.concatenate([piece.samples for piece in spoken]), self.sample_rate
+
+    def stream(
+        self,
+        text: str,
+        reference: Sound,
+        reference_text: str,
+        language: str = "en",
+        reference_language: str | None = None,
+        *,
+        seed: int = 0,
+        speed: float = 1.0,
+        top_k: int = 20,
+        top_p: float = 0.6,
+        temperature: float = 0.6,
+        split: str = "sentences",
+        speaker: np.ndarray | None = None,
+    ) -> Iterator[Spoken]:
+        """The text piece by piece, each as soon as it is made; sounds are to be joined as they are.
+
+        reference: 3 to 10 seconds of the voice, see `recording.read`; reference_text: what is said there. language:
+        "en", "zh", "ja" or "auto", of the text and, if reference_language is None, of the reference. seed: of tokens
+        and noise; top_k, top_p, temperature: how tokens are drawn, see `semantic.probabilities` (top_k 1 takes the
+        likeliest); by default those of the authors' web page's function. speed: 0.5 to 2. split: how the text is cut,
+        see `frontend.split`. speaker: [20480], the speaker's embedding by ERes2NetV2, which v2Pro needs.
+
+        Raises ValueError, at once, for a recording that will not do, texts with nothing to say or what cannot be said,
+        and numbers that make no sense. What is only doubtful, `figures.notes` tells.
+        """
+        _check(text, reference_text, seed, speed, top_k, top_p, temperature)
+        reference_language = language if reference_language is None else reference_language
+        for name in (language, reference_language):
+            if name not in self.languages:
+                raise ValueError(f"There is no language {name!r} here. Choose one of: {', '.join(self.languages)}.")
+        given = {} if (speaker := self._speaker(speaker)) is None else {"speaker": speaker}
+        figures = Figures()
+        with figures.during("recording"):
+            heard = recording.read(reference)
+        with figures.during("frontend"):
+            texts = [piece for piece in self._split(text, split) if _words(piece)]
+            said = self._pieces(reference_text, reference_language)
+            pieces = [self._pieces(piece, language) for piece in texts]
+        figures.notes += heard.notes + heard.check_words(_count(said))
+        if self._vocabulary is None and any(x.language == "zh" for x in [*said, *(x for y in pieces for x in y)]):
+            # As the authors do, who have no features for other languages either: it is understood, if less lively.
+            figures.notes.append(f"{self.folder} has no BERT: Chinese is said without its sense of sentences.")
+        for piece, spelled in zip(texts, pieces, strict=True):
+            if (count := _count(said) + _count(spelled)) > self._positions:
+                raise ValueError(
+                    f"The text {piece[:20]!r}... has {count} phones with the reference's, and the model places for "
+                    f"{self._positions}. Cut it into shorter sentences."
+                )
+        figures.pieces = len(texts)
+        self.figures = figures
+        with self._lock:
+            voice = self._hear(heard, said, given, figures)
+        sampling = {"top_k": top_k, "top_p": top_p, "temperature": temperature}
+        return self._stream(texts, pieces, voice, seed, speed, sampling, figures)
+
+    def _stream(self, texts, pieces, voice, seed, speed, sampling, figures) -> Iterator[Spoken]:
+        pause = np.zeros(int(PAUSE * self.sample_rate), np.float32)
+        for i, (text, spelled) in enumerate(zip(texts, pieces, strict=True)):
+            rng = np.random.default_rng((seed, i))  # what was said before does not matter
+            with self._lock:
+                tokens = self._tokens(text, voice, spelled, rng, sampling, figures)
+                samples = self._sound(tokens, spelled, voice, rng, speed, figures)
+            if i + 1 < len(texts):
+                samples = np.concatenate([samples, pause])
+            figures.sound_s += len(samples) / self.sample_rate
+            yield Spoken(text, samples, self.sample_rate, tokens, figures)
+
+    def _hear(self, heard: recording.Recording, said: list, given: dict, figures: Figures) -> _Voice:
+        """given: the speaker, if the version knows one."""
+        with figures.during("recording"):
+            wav, spoken = heard.at(self.sample_rate), np.pad(heard.at(HEARD), (0, SILENCE))
+        with figures.during("hubert"):
+            states = self._infer("hubert", wav=spoken[None])
+            prompts = self._infer("semantic", last_hidden_state=states)[0]
+        with figures.during("style"):
+            return _Voice(said, prompts, self._infer("style", wav=wav[None], **given))
+
+    def _tokens(
+        self, text: str, voice: _Voice, spelled: list, rng: np.random.Generator, sampling: dict, figures: Figures
+    ) -> np.ndarray:
+        """The tokens [N] of a piece, said after the reference."""
+        known = [*voice.pieces, *spelled]
+        with figures.during("bert"):
+            bert = np.concatenate([self._features(piece) for piece in known], 1)
+        limit = min(LIMIT, ROOM + SLOW * _count(spelled))
+        with figures.during("tokens"):
+            tokens = generate(self._decoder, _joined(known), bert, voice.prompts, rng, **sampling, limit=limit)
+        figures.tokens += len(tokens)
+        if len(tokens) == limit:
+            figures.notes.append(
+                f"The voice found no end of {text[:20]!r} and was stopped after {limit / 25:.0f} s. Try another seed, "
+                "or check that the reference's text is what is said there."
+            )
+        return tokens
+
+    def _sound(
+        self, tokens: np.ndarray, spelled: list, voice: _Voice, rng: np.random.Generator, speed: float, figures: Figures
+    ) -> np.ndarray:
+        """The samples [S] of a piece."""
+        frames = 2 * len(tokens) if speed == 1 else int(2 * len(tokens) / speed) + 1
+        noise = NOISE * rng.standard_normal((1, self._channels, frames), np.float32)
+        phones = _joined(spelled)[None]
+        with figures.during("synthesizer"):
+            wav = self._infer("synthesizer", codes=tokens[None], phones=phones, ge=voice.ge, noise=noise)
+        return wav[0, 0] / max(1, np.abs(wav).max())
+
+    def _pieces(self, text: str, language: str) -> list:
+        """What the front end makes of a text that ends in a mark and is not too short."""
+        text = text.strip()
+        if text[-1] not in MARKS:
+            text += "." if text[-1].isascii() else "。"
+        pieces = self._frontend.pieces(text, language)
+        if not _count(pieces):
+            raise ValueError(f"There is nothing to say in {text[:40]!r}. Write words.")
+        if _count(pieces) < FEWEST:
+            pieces = self._frontend.pieces("." + text, language)
+        if (largest := _joined(pieces).max()) >= self._phones:
+            raise ValueError(f"{text[:40]!r} has phone {largest}; the model knows {self._phones}. Convert it again.")
+        if any(len(piece.text) > CHARACTERS for piece in pieces if piece.language == "zh"):
+            raise ValueError(f"{text[:20]!r}... is longer than {CHARACTERS} characters. Cut it into shorter sentences.")
+        return pieces
+
+    def _features(self, piece) -> np.ndarray:
+        """BERT's features [D, P] of the phones; zeros where it knows nothing of the language, or is missing."""
+        if piece.language != "zh" or self._vocabulary is None:
+            return np.zeros((self._width, len(piece.phones)), np.float32)
+        unknown, known = self._vocabulary["[UNK]"], (self._vocabulary.get(x) for x in piece.text.lower())
+        ids = [unknown if x is None else x for x in known]  # a token for each, as of all Chinese characters and marks
+        ids = np.int64([self._vocabulary["[CLS]"], *ids, self._vocabulary["[SEP]"]])
+        return self._infer(BERT, input_ids=ids[None])[0, 1:-1].repeat(piece.word2ph, 0).T
+
+    def _infer(self, part: str, **inputs: np.ndarray) -> np.ndarray:
+        request = self._run[part]
+        request.infer(inputs)
+        return request.get_output_tensor(0).data.copy()
+
+    def _speaker(self, speaker: np.ndarray | None) -> np.ndarray | None:
+        """[1, 20480] of v2Pro."""
+        if self.version != "v2Pro":
+            if speaker is not None:
+                raise ValueError(f"{self.version} takes no speaker's embedding: leave `speaker` out.")
+            return None
+        found = np.empty(0) if speaker is None else np.asarray(speaker)
+        if found.size != SPEAKER or found.dtype.kind != "f" or not np.isfinite(found).all():
+            raise ValueError(f"v2Pro needs `speaker`, the {SPEAKER} numbers that ERes2NetV2 makes of the recording.")
+        return found.reshape(1, SPEAKER).astype(np.float32)
+
+
+def _path(folder: Path, part: str) -> Path:
+    return folder / f"openvino_{part}_model.xml"
+
+
+def _read(folder: Path) -> dict:
+    """The settings of a folder that is whole."""
+    files = [_path(folder, part) for part in (*PARTS, *DECODER)]
+    if _path(folder, BERT).is_file():
+        files += [_path(folder, BERT), folder / VOCABULARY]
+    files += [file.with_suffix(".bin") for file in files if file.suffix == ".xml"] + [folder / SETTINGS]
+    if missing := [file.name for file in files if not file.is_file()]:
+        raise ValueError(f"{folder} has no {', '.join(missing)}. Give the folder that the conversion wrote.")
+    try:
+        settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+        lacking = {"version", "sample_rate", "channels", "phones", "positions", "bert"} - set(settings)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{folder / SETTINGS} cannot be read ({error}). Convert the model again.") from error
+    if lacking:
+        raise ValueError(f"{folder / SETTINGS} lacks {', '.join(sorted(lacking))}. Convert the model again.")
+    return settings
+
+
+def _vocabulary(path: Path) -> dict[str, int]:
+    """BERT's tokens and their ids."""
+    try:
+        vocabulary = json.loads(path.read_text(encoding="utf-8"))["model"]["vocab"]
+        lacking = {"[UNK]", "[CLS]", "[SEP]"} - set(vocabulary)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path} cannot be read ({error!r}). Convert the model again.") from error
+    if lacking:
+        raise ValueError(f"{path} lacks {', '.join(sorted(lacking))}. Give BERT's own file, and convert it again.")
+    return vocabulary
+
+
+def _words(text: str) -> bool:
+    return any(map(str.isalnum, text))
+
+
+def _count(pieces: list) -> int:
+    """Phones of pieces."""
+    return sum(len(piece.phones) for piece in pieces)
+
+
+def _joined(pieces: list) -> np.ndarray:
+    """The phones [P] int64 of pieces."""
+    return np.concatenate([piece.phones for piece in pieces])
+
+
+def _check(text, reference_text, seed, speed, top_k, top_p, temperature) -> None:
+    """Raise ValueError for what no voice and no language makes sensible."""
+    for given, name, way_out in (
+        (text, "text", "Write what to say."),
+        (reference_text, "reference's text", "Write down what is said in the recording."),
+    ):
+        if not isinstance(given, str) or not _words(given):
+            raise ValueError(f"The {name} has no words. {way_out}")
+    for value, name, least in ((seed, "seed", 0), (top_k, "top_k", 1)):
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+            raise ValueError(f"{name} is {value!r}: give a whole number from {least} on.")
+    limits = ((speed, "speed", SLOWEST, FASTEST), (top_p, "top_p", 0.01, 1), (temperature, "temperature", 0.01, 10))
+    for value, name, least, most in limits:
+        if not isinstance(value, Real) or not least <= value <= most:  # NaN is nowhere between
+            raise ValueError(f"{name} is {value!r}: give a number from {least} to {most}.")
