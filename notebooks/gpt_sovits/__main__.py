@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _say(given: argparse.Namespace):
     """The figures, and how many seconds were written."""
     recording.check_name(given.output)  # told before it takes time
-    speaker = None if given.speaker is None else np.load(given.speaker, allow_pickle=False)
+    speaker = None if given.speaker is None else _embedding(given.speaker)
     cloner = VoiceCloner(given.folder or _prepared(), given.device)
     pieces, sounds = (
         cloner.stream(
@@ -73,6 +73,13 @@ def _say(given: argparse.Namespace):
     whole = np.concatenate(sounds)
     recording.write(given.output, whole, cloner.sample_rate)
     return spoken.figures, len(whole) / cloner.sample_rate
+
+
+def _embedding(path: str) -> np.ndarray:
+    try:
+        return np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise ValueError(f"{path} cannot be read ({error}). Give a .npy file with a speaker's embedding.") from error
 
 
 def _prepared() -> Path:
