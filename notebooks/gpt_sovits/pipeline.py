@@ -134,10 +134,16 @@ class VoiceCloner:
         self._lock, self.figures = Lock(), Figures()
 
     def __call__(
-        self, text: str, reference: Sound, reference_text: str, language: str = "en", **options
+        self,
+        text: str,
+        reference: Sound,
+        reference_text: str,
+        language: str = "en",
+        reference_language: str | None = None,
+        **options,
     ) -> tuple[np.ndarray, int]:
         """The whole text: samples [S] float32 in -1..1, and their rate in Hz. All arguments are those of `stream`."""
-        spoken = list(self.stream(text, reference, reference_text, language, **options))
+        spoken = list(self.stream(text, reference, reference_text, language, reference_language, **options))
         return np.concatenate([piece.samples for piece in spoken]), self.sample_rate
 
     def stream(

@@ -77,9 +77,9 @@ def read(source: Sound) -> Recording:
             f"{name} is too {which}: {'more than ' if seconds > LONGEST else ''}{min(seconds, LONGEST):.1f} s. "
             f"Give {SHORTEST} to {LONGEST} seconds of one voice."
         )
-    if not np.isfinite(samples).all():
-        raise ValueError(f"{name} holds values that are no numbers. Export it again.")
     mono = samples.mean(1)
+    if not np.isfinite(mono).all():
+        raise ValueError(f"{name} holds values that are no numbers. Export it again.")
     if np.abs(mono).max() < SILENT:
         raise ValueError(f"{name} is silent. Record it again, nearer to the microphone.")
     first, last = _ends(mono, rate)
@@ -158,7 +158,7 @@ def _floats(samples: np.ndarray, name: str) -> np.ndarray:
     """[S, channels] float32 in -1..1."""
     if samples.dtype.kind not in "fiu":
         raise ValueError(f"{name} holds {samples.dtype}, no samples. Give floats in -1..1 or integers.")
-    samples = samples.reshape(len(samples), -1)
+    samples = samples[:, None] if samples.ndim == 1 else samples
     if samples.dtype.kind == "f":
         return samples.astype(np.float32)
     half = 2.0 ** (8 * samples.itemsize - 1)

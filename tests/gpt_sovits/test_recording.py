@@ -102,7 +102,8 @@ def test_silence_at_the_ends_is_told_and_is_no_speech():
     assert found.spoken == pytest.approx(3, abs=0.05)
     assert found.notes[0].startswith("The recording has 1.0 s without speech at its beginning and 0.5 s at its end.")
     assert read((samples[RATE // 2 :], RATE)).notes == []
-    assert read((samples[::-1], RATE)).notes != []
+    (note,) = read((np.concatenate([tone(3), np.zeros(2 * RATE)]), RATE)).notes
+    assert note.startswith("The recording has 0.0 s without speech at its beginning and 2.0 s at its end.")
 
 
 @pytest.mark.parametrize(("phones", "told"), [(15, "too little"), (16, None), (96, None), (97, "too much")])
@@ -118,12 +119,11 @@ def test_nobody_speaks_so_slowly_or_so_fast(phones, told):
         (tone(0), RATE, "too short: 0.0 s"),
         (tone(10.1), RATE, "The recording is too long: more than 10.0 s. Give 3 to 10 seconds of one voice."),
         (tone(4, loud=0.0005), RATE, "The recording is silent. Record it again, nearer to the microphone."),
-        (tone(4) / 0, RATE, "The recording holds values that are no numbers. Export it again."),
+        (np.full(4 * RATE, np.inf), RATE, "The recording holds values that are no numbers. Export it again."),
         (tone(4), 4000, "The recording has 4000 samples a second. Give one with 8000 or more."),
         (tone(4) > 0, RATE, "The recording holds bool, no samples. Give floats in -1..1 or integers."),
     ],
 )
-@pytest.mark.filterwarnings("ignore:(divide by zero|invalid value):RuntimeWarning")
 def test_recordings_that_will_not_do(samples, rate, sentence):
     with pytest.raises(ValueError, match=sentence.replace(".", r"\.")):
         read((samples, rate))
