@@ -217,4 +217,6 @@ def _settings(network: nn.Module, known: dict) -> dict:
                 f"{known['phones']} and {known['codes']}. Take both of one version."
             )
         return {"positions": POSITIONS, "bert": network.bert_proj.in_features}
+    if isinstance(network, BertModel):
+        return {"characters": network.config.max_position_embeddings - 2}  # [CLS] and [SEP] are two more
     return {}

@@ -35,9 +35,6 @@ PAUSE = 0.3  # seconds between two pieces
 NOISE = 0.5  # what normal noise is multiplied by
 SPEAKER = 20_480  # numbers of a speaker's embedding by ERes2NetV2, v2Pro
 SLOWEST, FASTEST = 0.5, 2.0  # speed
-FEWEST = 6  # phones; fewer are said badly, so a pause goes before them
-MARKS = "，。？！,.?!~:：—…"  # a text ends in one of them, as in training
-CHARACTERS = 510  # that BERT reads at once
 ROOM, SLOW = 50, 10  # tokens that P phones may take: ROOM + SLOW * P, 2.5 phones in a second. Nobody speaks slower
 # small differences of large numbers choose a token, and spectra span decades: too much for bf16, which a CPU may take
 EXACT = {part: {"INFERENCE_PRECISION_HINT": "f32"} for part in ("semantic", "style")}
@@ -104,15 +101,14 @@ class VoiceCloner:
     """
 
     def __init__(self, folder: str | Path, device: str = "CPU", **properties) -> None:
-        from .frontend import LANGUAGES, Frontend, split  # its dictionaries are large
+        from .frontend import Frontend, split  # late, for its dictionaries are large
 
         self.folder = Path(folder)
         settings = _read(self.folder)
         self.version, self.sample_rate = settings["version"], settings["sample_rate"]
-        self._channels, self._phones, self._positions, self._width = (
-            settings[name] for name in ("channels", "phones", "positions", "bert")
-        )
-        self._vocabulary = _vocabulary(self.folder / VOCABULARY) if _path(self.folder, BERT).is_file() else None
+        self._channels, self._positions, self._width = (settings[name] for name in ("channels", "positions", "bert"))
+        self._characters = settings.get("characters")  # that BERT reads at once; without it, None
+        self._vocabulary = _vocabulary(self.folder / VOCABULARY) if self._characters else None
         parts = PARTS if self._vocabulary is None else (*PARTS, BERT)
         core = ov.Core()
         try:
@@ -130,7 +126,7 @@ class VoiceCloner:
                 f"The models in {self.folder} do not run on {device!r} ({reason}). Choose one of: {there}; if it is, "
                 "convert them again."
             ) from error
-        self.languages, self._frontend, self._split = LANGUAGES, Frontend(self.version), split
+        self._frontend, self._split = Frontend(self.version), split
         self._lock, self.figures = Lock(), Figures()
 
     def __call__(
@@ -175,15 +171,12 @@ class VoiceCloner:
         """
         _check(text, reference_text, seed, speed, top_k, top_p, temperature)
         reference_language = language if reference_language is None else reference_language
-        for name in (language, reference_language):
-            if name not in self.languages:
-                raise ValueError(f"There is no language {name!r} here. Choose one of: {', '.join(self.languages)}.")
         given = {} if (speaker := self._speaker(speaker)) is None else {"speaker": speaker}
         figures = Figures()
         with figures.during("recording"):
             heard = recording.read(reference)
         with figures.during("frontend"):
-            texts = [piece for piece in self._split(text, split) if _words(piece)]
+            texts = self._split(text, split)
             said = self._pieces(reference_text, reference_language)
             pieces = [self._pieces(piece, language) for piece in texts]
         figures.notes += heard.notes + heard.check_words(_count(said))
@@ -255,19 +248,10 @@ class VoiceCloner:
         return wav[0, 0] / max(1, np.abs(wav).max())
 
     def _pieces(self, text: str, language: str) -> list:
-        """What the front end makes of a text that ends in a mark and is not too short."""
-        text = text.strip()
-        if text[-1] not in MARKS:
-            text += "." if text[-1].isascii() else "。"
-        pieces = self._frontend.pieces(text, language)
-        if not _count(pieces):
-            raise ValueError(f"There is nothing to say in {text[:40]!r}. Write words.")
-        if _count(pieces) < FEWEST:
-            pieces = self._frontend.pieces("." + text, language)
-        if (largest := _joined(pieces).max()) >= self._phones:
-            raise ValueError(f"{text[:40]!r} has phone {largest}; the model knows {self._phones}. Convert it again.")
-        if any(len(piece.text) > CHARACTERS for piece in pieces if piece.language == "zh"):
-            raise ValueError(f"{text[:20]!r}... is longer than {CHARACTERS} characters. Cut it into shorter sentences.")
+        """What the front end makes of a text. Raises ValueError where Chinese is too long for BERT."""
+        pieces, most = self._frontend.pieces(text, language), self._characters
+        if most and any(len(piece.text) > most for piece in pieces if piece.language == "zh"):
+            raise ValueError(f"{text[:20]!r}... is longer than {most} characters. Cut it into shorter sentences.")
         return pieces
 
     def _features(self, piece) -> np.ndarray:
@@ -302,19 +286,20 @@ def _path(folder: Path, part: str) -> Path:
 
 def _read(folder: Path) -> dict:
     """The settings of a folder that is whole."""
-    files = [_path(folder, part) for part in (*PARTS, *DECODER)]
-    if _path(folder, BERT).is_file():
-        files += [_path(folder, BERT), folder / VOCABULARY]
-    files += [file.with_suffix(".bin") for file in files if file.suffix == ".xml"] + [folder / SETTINGS]
-    if missing := [file.name for file in files if not file.is_file()]:
-        raise ValueError(f"{folder} has no {', '.join(missing)}. Give the folder that the conversion wrote.")
     try:
         settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
-        lacking = {"version", "sample_rate", "channels", "phones", "positions", "bert"} - set(settings)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{folder / SETTINGS} cannot be read ({error}). Convert the model again.") from error
+        lacking = {"version", "sample_rate", "channels", "positions", "bert"} - set(settings)
+    except (OSError, ValueError, TypeError) as error:
+        raise ValueError(
+            f"{folder / SETTINGS} cannot be read ({error}). Give the folder that the conversion wrote."
+        ) from error
     if lacking:
         raise ValueError(f"{folder / SETTINGS} lacks {', '.join(sorted(lacking))}. Convert the model again.")
+    bert = [BERT] if settings.get("characters") else []
+    files = [_path(folder, part) for part in (*PARTS, *DECODER, *bert)]
+    files += [file.with_suffix(".bin") for file in files] + [folder / VOCABULARY for _ in bert]
+    if missing := [file.name for file in files if not file.is_file()]:
+        raise ValueError(f"{folder} has no {', '.join(missing)}. Give the folder that the conversion wrote.")
     return settings
 
 
@@ -328,10 +313,6 @@ def _vocabulary(path: Path) -> dict[str, int]:
     if lacking:
         raise ValueError(f"{path} lacks {', '.join(sorted(lacking))}. Give BERT's own file, and convert it again.")
     return vocabulary
-
-
-def _words(text: str) -> bool:
-    return any(map(str.isalnum, text))
 
 
 def _count(pieces: list) -> int:
@@ -350,7 +331,7 @@ def _check(text, reference_text, seed, speed, top_k, top_p, temperature) -> None
         (text, "text", "Write what to say."),
         (reference_text, "reference's text", "Write down what is said in the recording."),
     ):
-        if not isinstance(given, str) or not _words(given):
+        if not isinstance(given, str) or not any(map(str.isalnum, given)):
             raise ValueError(f"The {name} has no words. {way_out}")
     for value, name, least in ((seed, "seed", 0), (top_k, "top_k", 1)):
         if not isinstance(value, Integral) or isinstance(value, bool) or value < least:

@@ -20,10 +20,11 @@ class Frontend:
     """A Chinese character has two phones, every other sign one; spaces have none."""
 
     def __init__(self, version: str) -> None:
-        self.asked = []
+        self.version = version
 
     def pieces(self, text: str, language: str) -> list[Piece]:
-        self.asked.append(text)
+        if language not in LANGUAGES:
+            raise ValueError(f"Language {language!r} is not known.")
         if "☃" in text:
             raise ValueError("Nobody can say ☃.")
         found = []

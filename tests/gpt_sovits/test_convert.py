@@ -164,7 +164,7 @@ def test_the_folder_holds_what_its_readers_need(ir):
     assert {path.name for path in ir.iterdir()} == models | {"config.json", "tokenizer.json"}
     assert json.loads((ir / "config.json").read_text(encoding="utf-8")) == {
         **{"version": "v2", "sample_rate": 1000, "samples_per_frame": 20, "channels": 12, "style": 20},
-        **{"codes": CODES, "phones": PHONES, "positions": 4000, "bert": WIDTH},
+        **{"codes": CODES, "phones": PHONES, "positions": 4000, "bert": WIDTH, "characters": 62},
     }
 
 
