@@ -101,7 +101,7 @@ class VoiceCloner:
     """
 
     def __init__(self, folder: str | Path, device: str = "CPU", **properties) -> None:
-        from .frontend import Frontend, split  # late, for its dictionaries are large
+        from .frontend import Frontend, split  # late, for it brings dictionaries
 
         self.folder = Path(folder)
         settings = _read(self.folder)
@@ -175,7 +175,7 @@ class VoiceCloner:
         figures = Figures()
         with figures.during("recording"):
             heard = recording.read(reference)
-        with figures.during("frontend"):
+        with self._lock, figures.during("frontend"):
             texts = self._split(text, split)
             said = self._pieces(reference_text, reference_language)
             pieces = [self._pieces(piece, language) for piece in texts]

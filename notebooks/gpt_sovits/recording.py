@@ -213,10 +213,10 @@ def _decoded(path: Path) -> tuple[np.ndarray, int]:
 def _ends(samples: np.ndarray, rate: int) -> tuple[float, float]:
     """Seconds at which the first sound begins and the last one ends, of those that are not QUIET."""
     size = rate // 50
-    blocks = samples[: len(samples) // size * size].reshape(-1, size)
+    blocks = np.pad(samples, (0, -len(samples) % size)).reshape(-1, size)
     level = np.sqrt(np.square(blocks).mean(1))
     loud = np.flatnonzero(level > QUIET * level.max())
-    return float(loud[0] * size / rate), float((loud[-1] + 1) * size / rate)
+    return float(loud[0] * size / rate), min((loud[-1] + 1) * size, len(samples)) / rate
 
 
 def _clipped(samples: np.ndarray) -> bool:
