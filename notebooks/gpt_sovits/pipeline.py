@@ -163,16 +163,16 @@ class VoiceCloner:
         reference: 3 to 10 seconds of the voice, see `recording.read`; reference_text: what is said there. language:
         "en", "zh", "ja" or "auto", of the text and, if reference_language is None, of the reference. seed: of tokens
         and noise; top_k, top_p, temperature: how tokens are drawn, see `semantic.probabilities` (top_k 1 takes the
-        likeliest); by default those of the authors' web page's function. speed: 0.5 to 2. split: how the text is cut,
-        see `frontend.split`. speaker: [20480], the speaker's embedding by ERes2NetV2, which v2Pro needs.
+        likeliest); the defaults are those of the function behind the authors' web page. speed: 0.5 to 2. split: how
+        the text is cut, see `frontend.split`. speaker: [20480], the speaker's embedding by ERes2NetV2, which v2Pro
+        needs.
 
         Raises ValueError, at once, for a recording that will not do, texts with nothing to say or what cannot be said,
         and numbers that make no sense. What is only doubtful, `figures.notes` tells.
         """
         _check(text, reference_text, seed, speed, top_k, top_p, temperature)
         reference_language = language if reference_language is None else reference_language
-        given = {} if (speaker := self._speaker(speaker)) is None else {"speaker": speaker}
-        figures = Figures()
+        given, figures = self._speaker(speaker), Figures()
         with figures.during("recording"):
             heard = recording.read(reference)
         with self._lock, figures.during("frontend"):
@@ -258,26 +258,26 @@ class VoiceCloner:
         """BERT's features [D, P] of the phones; zeros where it knows nothing of the language, or is missing."""
         if piece.language != "zh" or self._vocabulary is None:
             return np.zeros((self._width, len(piece.phones)), np.float32)
-        unknown, known = self._vocabulary["[UNK]"], (self._vocabulary.get(x) for x in piece.text.lower())
-        ids = [unknown if x is None else x for x in known]  # a token for each, as of all Chinese characters and marks
-        ids = np.int64([self._vocabulary["[CLS]"], *ids, self._vocabulary["[SEP]"]])
-        return self._infer(BERT, input_ids=ids[None])[0, 1:-1].repeat(piece.word2ph, 0).T
+        # Chinese characters and marks are tokens by themselves, so that no tokenizer is needed
+        tokens = ["[CLS]", *piece.text.lower(), "[SEP]"]
+        ids = [self._vocabulary.get(token, self._vocabulary["[UNK]"]) for token in tokens]
+        return self._infer(BERT, input_ids=np.int64([ids]))[0, 1:-1].repeat(piece.word2ph, 0).T
 
     def _infer(self, part: str, **inputs: np.ndarray) -> np.ndarray:
         request = self._run[part]
         request.infer(inputs)
         return request.get_output_tensor(0).data.copy()
 
-    def _speaker(self, speaker: np.ndarray | None) -> np.ndarray | None:
-        """[1, 20480] of v2Pro."""
+    def _speaker(self, speaker: np.ndarray | None) -> dict[str, np.ndarray]:
+        """What the style takes beside the recording: `speaker` [1, 20480] of v2Pro."""
         if self.version != "v2Pro":
             if speaker is not None:
                 raise ValueError(f"{self.version} takes no speaker's embedding: leave `speaker` out.")
-            return None
+            return {}
         found = np.empty(0) if speaker is None else np.asarray(speaker)
         if found.size != SPEAKER or found.dtype.kind != "f" or not np.isfinite(found).all():
             raise ValueError(f"v2Pro needs `speaker`, the {SPEAKER} numbers that ERes2NetV2 makes of the recording.")
-        return found.reshape(1, SPEAKER).astype(np.float32)
+        return {"speaker": found.reshape(1, SPEAKER).astype(np.float32)}
 
 
 def _path(folder: Path, part: str) -> Path:
