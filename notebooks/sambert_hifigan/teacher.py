@@ -28,7 +28,7 @@ from notebooks.sambert_hifigan.readings import Foot, Syllable
 from utils import weights
 from utils.download import FetchError
 
-RATE, HOP = 16000, 200  # Hz and samples of a frame, of everything this module returns
+RATE, HOP = 16000, 200  # Hz and samples of a frame
 PARTS = tuple(f"kokoro_{i}" for i in (1, 2, 3, 4))
 PACKAGE = "kokoro-js@1.2.1"  # npm
 DIGEST = "b89b16e8843463c5a16d45f3904df4c7d0d2a2fdb3997acfb1adc443ec4b4417"  # sha256 of its voices in a row
@@ -63,7 +63,7 @@ BREAKS = {"#1": " ", "#3": ", ", "#4": "."}
 class Utterance(NamedTuple):
     """A sentence of T symbols and F frames."""
 
-    samples: np.ndarray  # [F * HOP] float32 in -1..1, at 16 kHz
+    samples: np.ndarray  # [F * HOP] float32 in -1..1 at 16 kHz; as many times more as another rate is higher
     frames: np.ndarray  # [T] int64, how many every symbol has
     f0: np.ndarray  # [F] float32, Hz; 0 without voice
 
@@ -115,8 +115,11 @@ class Teacher:
         files = sorted(voices_folder().glob("*.bin"))
         self.styles = {file.stem: np.fromfile(file, "<f4").reshape(ROWS, STYLE) for file in files}
 
-    def __call__(self, groups: list[str], style: np.ndarray) -> Utterance:
-        """Say a sentence. groups: of `spelled`. style: [510, 256], one of `styles` or a mixture of some."""
+    def __call__(self, groups: list[str], style: np.ndarray, rate: int = RATE) -> Utterance:
+        """Say a sentence. groups: of `spelled`. style: [510, 256], one of `styles` or a mixture of some.
+
+        rate: of the samples, in Hz, a multiple of 16000; the voice itself has nothing above 12 kHz.
+        """
         tokens = [0, *(self._ids[letter] for letter in "".join(groups)), 0]
         given = {
             "tokens": np.array([tokens]),
@@ -124,13 +127,15 @@ class Teacher:
             "speed": np.ones(1, np.float32),
         }
         durations, pitch, sound = self._session.run([DURATIONS, PITCH, "audio"], given)
-        return _utterance(groups, durations.ravel().astype(np.int64), pitch.ravel(), sound.ravel())
+        return _utterance(groups, durations.ravel().astype(np.int64), pitch.ravel(), sound.ravel(), rate)
 
 
-def _utterance(groups: list[str], durations: np.ndarray, pitch: np.ndarray, sound: np.ndarray) -> Utterance:
+def _utterance(
+    groups: list[str], durations: np.ndarray, pitch: np.ndarray, sound: np.ndarray, rate: int = RATE
+) -> Utterance:
     """What Kokoro said in the terms of our symbols, most of the silence around it left out.
 
-    durations: of its tokens, one of padding at either end.
+    durations: of its tokens, one of padding at either end. rate: of the samples, in Hz.
     """
     ends = np.cumsum([1, *map(len, groups)])
     frames = 2 * np.diff(np.concatenate([[0], durations.cumsum()])[ends])
@@ -146,6 +151,8 @@ def _utterance(groups: list[str], durations: np.ndarray, pitch: np.ndarray, soun
     samples, f0 = samples[: stop * HOP], f0[:stop]
     f0 = np.where(_periodic(samples, f0), f0, 0).astype(np.float32)
     level = np.sqrt(np.square(samples)[np.repeat(f0 > 0, HOP)].mean())
+    if rate != RATE:
+        samples = resample_poly(sound, 2 * rate // RATE, 3)[start * HOP * rate // RATE :][: stop * HOP * rate // RATE]
     gain = min(LOUDNESS / level, PEAK / np.abs(samples).max())
     return Utterance((samples * gain).astype(np.float32), frames, f0)
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +21,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
@@ -39,6 +37,7 @@ from notebooks.sambert_hifigan.vocoder import Generator, save_vocoder
 from notebooks.sambert_hifigan.voiceprint import Voiceprint
 from utils import weights
 from utils.training import half, optimise
+from utils.vocoding import Critic, Critics, opinions, spectral_error
 
 TINY = Path(__file__).parent / "tiny"
 WORK = Path(__file__).parents[2] / "models" / "sambert_hifigan-training"
@@ -77,8 +76,6 @@ VOCODER = {
 CHANNELS = torch.tensor([1.0] * MELS + [8.0, 4.0])  # weights in the acoustic model's error: pitch makes the tones
 LONGER = 0.15  # of the steps are of three sentences in one
 NOISE = 0.2  # on the frames that the decoder is told: those that it will make itself are not right either
-FFTS = (256, 512, 1024, 2048)  # samples of the spectra that judge the vocoder
-FLOOR = 1e-5  # of their power: what is less is as good as silence
 PERIODS = (2, 3, 5, 7, 11)  # of the critics, as in the paper
 SPECTRA, FEATURES = 15.0, 2.0  # weights of both errors beside the critics' opinion
 
@@ -288,17 +285,6 @@ def sing(vocoder: Generator, mel: Tensor, rng: np.random.Generator) -> Tensor:
         return vocoder(mel, phase, noise).float()
 
 
-def spectral_error(made: Tensor, true: Tensor) -> Tensor:
-    """How far spectra of sounds [B, 1, S] are apart, in proportion and in logarithms, at several resolutions."""
-    errors = []
-    for size in FFTS:
-        options = {"n_fft": size, "hop_length": size // 4, "window": torch.hann_window(size), "return_complex": True}
-        ours, theirs = (torch.view_as_real(torch.stft(x[:, 0], **options)) for x in (made, true))
-        ours, theirs = ((x.square().sum(-1) + FLOOR).sqrt() for x in (ours, theirs))
-        errors.append((ours - theirs).abs().mean() / theirs.mean() + (ours.log() - theirs.log()).abs().mean())
-    return sum(errors) / len(errors)
-
-
 def learn_to_sound(vocoder: Generator, segments: Segments) -> None:
     """Teach the vocoder by spectra."""
 
@@ -307,52 +293,6 @@ def learn_to_sound(vocoder: Generator, segments: Segments) -> None:
         return {"loss": spectral_error(sing(vocoder, mel, rng), true)}
 
     optimise(WORK / "vocoder.pt", vocoder, loss, steps=STEPS["vocoder"], rate=RATES["vocoder"])
-
-
-class Critic(nn.Module):
-    """A small period discriminator of HiFi-GAN: looks at every `period`-th sample, in order."""
-
-    def __init__(self, period: int, widths: Sequence[int] = (1, 16, 32, 64, 64)) -> None:
-        super().__init__()
-        self.period = period
-        self.convs = nn.ModuleList(nn.Conv2d(*pair, (5, 1), (3, 1), (2, 0)) for pair in pairwise(widths))
-        self.last = nn.Conv2d(widths[-1], 1, (3, 1), padding=(1, 0))
-
-    def forward(self, sound: Tensor) -> list[Tensor]:
-        """The features of every layer for a sound [B, 1, S], the last of which are scores: 1 for a true one."""
-        x = F.pad(sound, (0, -sound.shape[2] % self.period), mode="reflect").unflatten(2, (-1, self.period))
-        seen = []
-        for conv in self.convs:
-            x = F.leaky_relu(conv(x), 0.1)
-            seen.append(x)
-        return [*seen, self.last(x)]
-
-
-class Critics(nn.ModuleList):
-    """A critic for every period."""
-
-    def forward(self, sound: Tensor) -> list[list[Tensor]]:
-        with half():
-            seen = [critic(sound) for critic in self]
-        return [[x.float() for x in features] for features in seen]
-
-
-def opinions(critics: Critics, made: Tensor, true: Tensor) -> dict[str, Tensor]:
-    """Errors of least squares: of the critics about both sounds, of the sound made in their eyes, of their features.
-
-    One backward pass serves both sides: the critics see the sound detached, the sound sees their weights detached.
-    """
-    judged = sum(
-        (1 - real[-1]).square().mean() + fake[-1].square().mean()
-        for real, fake in zip(critics(true), critics(made.detach()), strict=True)
-    )
-    fixed = {name: weight.detach() for name, weight in critics.named_parameters()}
-    seen = functional_call(critics, fixed, (made,))
-    with torch.no_grad():
-        wanted = critics(true)
-    layers = [pair for x, y in zip(seen, wanted, strict=True) for pair in zip(x[:-1], y[:-1], strict=True)]
-    features = sum((ours - theirs).abs().mean() for ours, theirs in layers)
-    return {"critics": judged, "fooled": sum((1 - x[-1]).square().mean() for x in seen), "features": features}
 
 
 def finish(vocoder: Generator, segments: Segments) -> None:

@@ -1,0 +1,286 @@
+"""How the tiny synthesizer is trained: tokens of what HuBERT hears, and the voice of somebody else's reference.
+
+VITS (Kim et al., ICML 2021): the posterior of true sound and the prior of tokens, phones and style are drawn together
+through the flow, while slices of the posterior are made sound again. The codebook begins where k-means ends and follows
+the means of what takes each code (van den Oord et al., "Neural Discrete Representation Learning", NeurIPS 2017).
+B: batch, T: frames of 640 samples, N: tokens of two frames, P: phones, C: channels, F: bins of a spectrogram.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+from transformers.audio_utils import mel_filter_bank
+
+from notebooks.gpt_sovits.layers import masked
+from notebooks.gpt_sovits.sovits import SynthesizerTrn
+from utils.training import half, optimise
+from utils.vocoding import Critic, Critics, opinions, spectral_error
+
+STEPS = {"sovits": 3000, "finish": 1200}
+RATES = {"sovits": 1e-3, "finish": 3e-4}
+SEEDS = {"sovits": 2, "finish": 3}
+BATCH, SLICE = 12, 32  # sentences of a step; frames of each that are made sound, 0.64 s
+REFERENCE = 150  # frames of a reference at most, 3 s
+SPREAD = 40  # frames by which sentences of a batch may differ more or less
+MELS = 128
+WEIGHTS = {"mel": 15.0, "spectra": 10.0, "kl": 1.0, "commitment": 1.0}
+CRITICS = {"fooled": 1.0, "features": 2.0, "critics": 1.0}
+PERIODS = (2, 3, 5, 7, 11)  # of the critics, as in HiFi-GAN
+DECAY = 0.99  # of what the codebook remembers, a step
+REVIVED = 50  # steps after which codes that nothing took begin anew
+KEPT = 0.8  # of the steps, after which none does
+
+
+class Sentence(NamedTuple):
+    """What there is to learn in a recording of P phones, N tokens and T = 2 N frames."""
+
+    voice: str
+    phones: Tensor  # [P] int64
+    states: Tensor  # [T, C], HuBERT's
+    sound: Tensor  # [T * 640] float32 in -1..1
+
+
+class Batch(NamedTuple):
+    """Padded sentences; masks are 1 where there is something."""
+
+    phones: Tensor  # [B, P] int64
+    text_mask: Tensor  # [B, 1, P]
+    states: Tensor  # [B, C, T]
+    sound: Tensor  # [B, T * 640]
+    mask: Tensor  # [B, 1, T]
+    reference: Tensor  # [B, R * 640], of the same voices
+    reference_mask: Tensor  # [B, 1, R]
+    starts: Tensor  # [B] int64, the first frame of each slice
+
+
+class Sentences:
+    """Batches of sentences of about the same length; every draw is a function of the generator that is passed in."""
+
+    def __init__(self, sentences: Sequence[Sentence], hop: int) -> None:
+        """hop: samples of a frame. Sentences shorter than a slice are left out."""
+        self.sentences, self.hop = [x for x in sentences if len(x.states) >= SLICE], hop
+        self.lengths = np.array([len(x.states) for x in self.sentences])
+        self.voices: dict[str, list[int]] = {}
+        for i, sentence in enumerate(self.sentences):
+            self.voices.setdefault(sentence.voice, []).append(i)
+
+    def draw(self, count: int, rng: np.random.Generator) -> Batch:
+        order = np.argsort(self.lengths + rng.uniform(0, SPREAD, len(self.lengths)))
+        begin = rng.integers(max(1, len(order) - count + 1))
+        picked = order[begin : begin + count]
+        return self.batch(picked, [self.other(i, rng) for i in picked], rng)
+
+    def other(self, i: int, rng: np.random.Generator) -> int:
+        """A sentence of the same voice, another one where it has more than one."""
+        others = [j for j in self.voices[self.sentences[i].voice] if j != i]
+        return int(rng.choice(others)) if others else int(i)
+
+    def batch(self, picked: Sequence[int], references: Sequence[int], rng: np.random.Generator) -> Batch:
+        chosen, cuts = [self.sentences[i] for i in picked], []
+        for i in references:
+            length = self.lengths[i]
+            start = int(rng.integers(max(1, length - REFERENCE + 1)))
+            cuts.append(self.sentences[i].sound[start * self.hop : min(length, start + REFERENCE) * self.hop])
+        lengths = torch.tensor([len(x.states) for x in chosen])
+        return Batch(
+            pad_sequence([x.phones for x in chosen], batch_first=True),
+            _mask(torch.tensor([len(x.phones) for x in chosen])),
+            pad_sequence([x.states for x in chosen], batch_first=True).transpose(1, 2),
+            pad_sequence([x.sound for x in chosen], batch_first=True),
+            _mask(lengths),
+            pad_sequence(cuts, batch_first=True),
+            _mask(torch.tensor([len(x) // self.hop for x in cuts])),
+            torch.from_numpy(rng.integers(lengths.numpy() - SLICE + 1)),
+        )
+
+
+def _mask(lengths: Tensor) -> Tensor:
+    """[B, 1, longest] float32."""
+    return (torch.arange(int(lengths.max())) < lengths[:, None])[:, None].float()
+
+
+def slices(x: Tensor, starts: Tensor, hop: int = 1) -> Tensor:
+    """[..., SLICE * hop] of x [B, ..., T * hop], from the frames `starts` [B] on."""
+    return torch.stack([row[..., start * hop : (start + SLICE) * hop] for row, start in zip(x, starts, strict=True)])
+
+
+@cache
+def _filters(bins: int, rate: int) -> Tensor:
+    return torch.from_numpy(mel_filter_bank(bins, MELS, 0.0, rate / 2, rate, "slaney", "slaney")).float()
+
+
+def mel(network: SynthesizerTrn, sound: Tensor) -> Tensor:
+    """Logarithms of amplitudes in mel channels, [B, MELS, T] for sound [B, T * 640]."""
+    data = network.config["data"]
+    filters = _filters(data["filter_length"] // 2 + 1, data["sampling_rate"])
+    return (network.spectrogram(sound).transpose(1, 2) @ filters).clamp_min(1e-3).log().transpose(1, 2)
+
+
+# --- tokens -------------------------------------------------------------------------------------------------------
+
+
+def k_means(x: Tensor, count: int, rng: np.random.Generator, rounds: int = 20) -> Tensor:
+    """So many vectors [count, C] that stand for x [n, C], each the mean of those it is nearest to (Lloyd, 1982).
+
+    One that is nearest to none moves to the vector that is farthest from its own.
+    """
+    means = x[torch.from_numpy(rng.choice(len(x), count, replace=len(x) < count))].clone()
+    for _ in range(rounds):
+        distances = torch.cdist(x, means)
+        near, nearest = distances.min(1)
+        sizes = torch.bincount(nearest, minlength=count)
+        means = torch.zeros_like(means).index_add_(0, nearest, x) / sizes.clamp_min(1)[:, None]
+        empty = (sizes == 0).nonzero()[:, 0]
+        means[empty] = x[near.argsort(descending=True)[: len(empty)]]
+    return means
+
+
+class Quantizer(nn.Module):
+    """The synthesizer's codebook as it is learned, with the running sums of what takes each code."""
+
+    def __init__(self, network: SynthesizerTrn) -> None:
+        super().__init__()
+        self.network = network
+        codes, channels = network.codebook.embed.shape
+        self.register_buffer("sizes", torch.ones(codes))
+        self.register_buffer("sums", torch.zeros(codes, channels))
+        self.register_buffer("taken", torch.zeros(codes))  # since codes were revived
+
+    @torch.no_grad()
+    def begin(self, states: Sequence[Tensor], rng: np.random.Generator, most: int = 20000) -> None:
+        """Put the codes where k-means of HuBERT's states [T, C] ends; a token begins as the mean of its two frames."""
+        proj, width = self.network.ssl_proj, self.network.ssl_proj.in_channels
+        proj.weight.copy_(torch.eye(width)[..., None].expand(-1, -1, 2) / 2)
+        proj.bias.zero_()
+        x = torch.cat([proj(state.T[None])[0].T for state in states])
+        x = x[torch.from_numpy(rng.permutation(len(x))[:most])]
+        embed = self.network.codebook.embed
+        embed.copy_(k_means(x, len(embed), rng))
+        self.sizes.fill_(1)
+        self.sums.copy_(embed)
+
+    def forward(self, states: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """What stands for states [B, C, T], [B, C, T], and how far it is from them.
+
+        mask: [B, 1, T], 1 where there is a frame. The gradient goes past the choice of a code. In training the codes
+        follow what takes them.
+        """
+        x = self.network.ssl_proj(states)
+        codes = self.network.codebook.encode(x.detach().float())
+        chosen = self.network.codebook.decode(codes)
+        there = mask[..., ::2]
+        far = ((x - chosen).square() * there).sum() / (there.sum() * x.shape[1])
+        if self.training:
+            self.follow(x.detach().transpose(1, 2)[there[:, 0] > 0].float(), codes[there[:, 0] > 0])
+        passed = x + (chosen - x).detach()
+        return passed.repeat_interleave(2, -1), far
+
+    @torch.no_grad()
+    def follow(self, x: Tensor, codes: Tensor) -> None:
+        """Move codes [n] to the running means of the vectors x [n, C] that take them."""
+        self.taken += torch.bincount(codes, minlength=len(self.taken))
+        self.sizes.mul_(DECAY).add_(torch.bincount(codes, minlength=len(self.sizes)), alpha=1 - DECAY)
+        self.sums.mul_(DECAY).index_add_(0, codes, x, alpha=1 - DECAY)
+        known = self.sizes > 1e-3
+        self.network.codebook.embed[known] = self.sums[known] / self.sizes[known, None]
+
+    @torch.no_grad()
+    def revive(self, states: Tensor, mask: Tensor, rng: np.random.Generator) -> int:
+        """Put codes that nothing took since the last time at random states [B, C, T]; returns how many they were."""
+        x = self.network.ssl_proj(states).transpose(1, 2)[mask[:, 0, ::2] > 0].float()
+        dead = (self.taken == 0).nonzero()[:, 0]
+        chosen = x[torch.from_numpy(rng.integers(len(x), size=len(dead)))]
+        self.network.codebook.embed[dead], self.sums[dead], self.sizes[dead] = chosen, chosen, 1.0
+        self.taken.zero_()
+        return len(dead)
+
+
+# --- both stages --------------------------------------------------------------------------------------------------
+
+
+class Said(NamedTuple):
+    """Slices of a batch as they come back, and what there is to minimise."""
+
+    made: Tensor  # [B, 1, SLICE * 640]
+    true: Tensor  # the same
+    errors: dict[str, Tensor]  # those of WEIGHTS
+
+
+def teach(quantizer: Quantizer, given: Batch, rng: np.random.Generator) -> Said:
+    """Say slices of the sentences of a batch from the posterior, and compare it with the prior."""
+    network, mask = quantizer.network, given.mask
+    spectrogram = network.spectrogram(given.sound)
+    draw = torch.Generator().manual_seed(int(rng.integers(2**31)))
+    channels = network.dec.conv_pre.in_channels
+    noise = torch.randn(len(mask), channels, mask.shape[2], generator=draw)
+    quantized, far = quantizer(given.states, mask)
+    with half():
+        ge = network.style(network.spectrogram(given.reference), mask=given.reference_mask)
+        _, mean, logs = network.enc_p(quantized, given.phones, ge, mask.shape[2], mask, given.text_mask)
+        z, _, posterior_logs = network.enc_q(spectrogram, ge, noise, mask)
+        z_p = network.flow(z, ge, mask)
+        made = network.dec(slices(z, given.starts), ge)
+    made, true = made.float(), slices(given.sound[:, None], given.starts, network.dec.hop)
+    errors = {
+        "mel": (mel(network, made[:, 0]) - mel(network, true[:, 0])).abs().mean(),
+        "spectra": spectral_error(made, true),
+        "kl": divergence(z_p.float(), posterior_logs.float(), mean.float(), logs.float(), mask),
+        "commitment": far,
+    }
+    return Said(made, true, errors)
+
+
+def divergence(z_p: Tensor, posterior_logs: Tensor, mean: Tensor, logs: Tensor, mask: Tensor) -> Tensor:
+    """How far the posterior is from the prior, for a frame that is there; all [B, C, T], mask [B, 1, T].
+
+    Of VITS: Kullback and Leibler's divergence, estimated by the one sample z_p of the posterior, after the flow.
+    """
+    kl = logs - posterior_logs - 0.5 + 0.5 * (z_p - mean).square() * (-2 * logs).exp()
+    return masked(kl, mask).sum() / mask.sum()
+
+
+def learn_to_speak(work: Path, network: SynthesizerTrn, sentences: Sentences) -> None:
+    """Teach the synthesizer, with its posterior encoder, tokens and sound by spectra."""
+    quantizer = Quantizer(network)
+    quantizer.begin([x.states for x in sentences.sentences], np.random.default_rng(SEEDS["sovits"]))
+
+    def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
+        given = sentences.draw(BATCH, rng)
+        used = (quantizer.taken > 0).float().mean()
+        if step % REVIVED == REVIVED - 1 and step < KEPT * STEPS["sovits"]:
+            quantizer.revive(given.states, given.mask, rng)
+        errors = teach(quantizer, given, rng).errors
+        return {"loss": sum(WEIGHTS[key] * x for key, x in errors.items())} | errors | {"codes used": used}
+
+    optimise(work / "sovits.pt", quantizer, loss, **_settings("sovits"))
+
+
+def finish(work: Path, network: SynthesizerTrn, sentences: Sentences) -> None:
+    """Go on against critics; the tokens stay as they are."""
+    quantizer = Quantizer(network)
+    critics = Critics(Critic(period) for period in PERIODS)
+    both = nn.ModuleDict({"quantizer": quantizer, "critics": critics})
+    network.ssl_proj.requires_grad_(False)
+
+    def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
+        quantizer.eval()  # no code moves any more
+        said = teach(quantizer, sentences.draw(BATCH, rng), rng)
+        parts = said.errors | opinions(critics, said.made, said.true)
+        weights = WEIGHTS | CRITICS
+        return {"loss": sum(weights[key] * x for key, x in parts.items())} | parts
+
+    optimise(work / "finish.pt", both, loss, **_settings("finish"))
+    network.ssl_proj.requires_grad_(True)
+
+
+def _settings(stage: str) -> dict[str, float]:
+    return {"steps": STEPS[stage], "rate": RATES[stage], "seed": SEEDS[stage]}
