@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from transformers.audio_utils import mel_filter_bank
 

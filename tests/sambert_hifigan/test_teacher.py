@@ -64,12 +64,12 @@ def test_words_in_a_foot_are_apart_and_feet_have_a_symbol_for_it(frontend):
     assert "".join(spelled(frontend.read("我们好，走吧。"))) == "wo↓mən xau↓, ʦou↓ pa."
 
 
-def said(groups, durations, level):
+def said(groups, durations, level, rate=teacher.RATE):
     """`_utterance` of a sound that is a tone of the given levels, two frames for each of Kokoro's."""
     durations, level = np.array(durations), np.repeat(np.float32(level), 600)
     sound = level * np.sin(2 * np.pi * 240 * np.arange(len(level)) / 24000).astype(np.float32)
     pitch = np.where(np.repeat(level[::600] > 0, 2), 240, 12.0)
-    return teacher._utterance(groups, durations, pitch, sound)
+    return teacher._utterance(groups, durations, pitch, sound, rate)
 
 
 def test_frames_and_pitch_belong_to_the_samples():
@@ -81,6 +81,14 @@ def test_frames_and_pitch_belong_to_the_samples():
     loud = np.sqrt(np.square(found.samples.reshape(-1, HOP)).mean(1))
     assert loud[1:23].mean() == pytest.approx(teacher.LOUDNESS, rel=0.05)
     assert loud[0] > 0.5 * teacher.LOUDNESS and loud[26:].max() < 1e-3
+
+
+def test_another_rate_has_more_samples_of_the_same_sound():
+    given = ["t", "a→", "."], [10, 3, 4, 11, 2, 4], [0] * 8 + [0.2] * 12 + [0] * 14
+    known, found = said(*given), said(*given, rate=32000)
+    assert found.frames.tolist() == known.frames.tolist() and np.array_equal(found.f0, known.f0)
+    assert len(found.samples) == 2 * len(known.samples)
+    assert np.abs(found.samples[::2] - known.samples)[HOP:-HOP].max() < 0.02 * np.abs(known.samples).max()
 
 
 def test_an_initial_without_letters_shares_its_final():

@@ -1,0 +1,445 @@
+"""Trains the tiny checkpoint: `python -m notebooks.gpt_sovits.train_tiny`.
+
+Stages, each kept in models/gpt_sovits-training, so that a run that was stopped goes on where it was:
+  speech     Kokoro's voices and mixtures of them say composed sentences, English and Mandarin
+  hubert     HuBERT learns to tell the phone at every frame, whoever says it
+  sovits     the synthesizer learns tokens of HuBERT's states, and to say them in the voice of a reference
+  finish     it goes on against critics
+  bert       BERT learns characters, how each is read where it stands, and where words end
+  t2s        the decoder of tokens learns to go on after a reference of the same voice
+Seeded. Writes the four parts, FP16 safetensors, to tiny/ and prints what was reached on voices that no stage has heard.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import jieba
+import numpy as np
+import torch
+from tokenizers import BertWordPieceTokenizer
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+from transformers import BertConfig, BertModel, HubertConfig, HubertModel
+
+from notebooks.gpt_sovits import checkpoint, train_sovits
+from notebooks.gpt_sovits.sentences import characters, training_sentences
+from notebooks.gpt_sovits.sovits import NOISE, SynthesizerTrn
+from notebooks.gpt_sovits.speech import FRAME, HEARD, RATE, Recording, make_speech
+from notebooks.gpt_sovits.t2s import Text2SemanticDecoder, visible
+from notebooks.gpt_sovits.train_sovits import Sentence, Sentences, mel
+from utils.training import half, optimise
+
+TINY = Path(__file__).parent / "tiny"
+WORK = Path(__file__).parents[2] / "models" / "gpt_sovits-training"
+STEPS = {"hubert": 3000, "bert": 2500, "t2s": 3500}
+RATES = {"hubert": 1e-3, "bert": 1.5e-3, "t2s": 1e-3}
+SEEDS = {"hubert": 1, "bert": 4, "t2s": 5}
+BATCH = {"hubert": 16, "bert": 64, "t2s": 16}
+SECONDS = (1.5, 4.5)  # of what HuBERT hears at a time: shortest, longest
+SPEEDS = (0.88, 1.14)  # of speech in training: pitch and timbre change with it
+GAINS, NOISES = (-0.9, 0.3), (-4.0, -1.7)  # powers of ten: loudness, noise's amplitude
+AFTER = 9600  # samples of silence that a reference has behind it when its tokens are made
+HOP_50, WINDOW_50 = 320, 400  # samples of 16 kHz from a frame of HuBERT to the next, and that it hears
+TEXTS = 12000  # sentences that BERT reads
+MASKED = 0.15  # of the characters
+MISTOLD = 0.06  # of the tokens that the decoder is told are others: its own will not all be right
+DROPOUT = 0.1  # of the decoder's embeddings
+IGNORED = -100  # as a label: nothing is to be learned there
+
+SYMBOLS, CODES, HEARS, READS = 732, 512, 128, 64  # phones, tokens, channels of HuBERT and BERT
+CHARACTERS = 3000
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *",.!?…-，。！？、；："]
+PAD, UNKNOWN, BEGIN, END, MASK = range(5)
+HUBERT = {
+    **{"hidden_size": HEARS, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 256},
+    **{"conv_dim": [32, 64, 64, 64, 96, 96, 96], "num_conv_pos_embeddings": 64, "num_conv_pos_embedding_groups": 16},
+    **{"layerdrop": 0.0, "mask_time_prob": 0.0, "apply_spec_augment": False},
+}
+BERT = {
+    **{"hidden_size": READS, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 160},
+    **{"vocab_size": len(SPECIAL) + CHARACTERS, "max_position_embeddings": 256, "pad_token_id": PAD},
+}
+T2S = {
+    "model": {
+        **{"vocab_size": CODES + 1, "EOS": CODES, "phoneme_vocab_size": SYMBOLS, "bert_dim": READS, "n_layer": 6},
+        **{"embedding_dim": 160, "hidden_dim": 160, "head": 5, "linear_units": 384},
+    }
+}
+SOVITS = {
+    "data": {"sampling_rate": RATE, "filter_length": 2048, "win_length": 2048, "hop_length": 640},
+    "model": {
+        **{"version": "v2", "ssl_channels": HEARS, "codes": CODES, "inter_channels": 64, "hidden_channels": 64},
+        **{"filter_channels": 160, "n_heads": 2, "n_layers": 2, "kernel_size": 3, "gin_channels": 96},
+        **{"mrte_channels": 96, "mrte_heads": 4, "style_channels": 64, "flow_layers": 3, "posterior_layers": 6},
+        **{"upsample_rates": [10, 8, 2, 2, 2], "upsample_kernel_sizes": [16, 16, 8, 2, 2]},
+        **{"upsample_initial_channel": 160, "resblock_kernel_sizes": [3, 7]},
+        "resblock_dilation_sizes": [[1, 3, 5]] * 2,
+    },
+}
+
+
+def networks() -> dict[str, nn.Module]:
+    """All parts, untrained; the synthesizer with its posterior encoder."""
+    torch.manual_seed(0)
+    return {
+        "hubert": HubertModel(HubertConfig(**HUBERT)),
+        "sovits": SynthesizerTrn(SOVITS, posterior=True),
+        "bert": BertModel(BertConfig(**BERT), add_pooling_layer=False),
+        "t2s": Text2SemanticDecoder(T2S),
+    }
+
+
+def settings(stage: str) -> dict[str, float]:
+    """Of a stage, for `optimise`."""
+    return {"steps": STEPS[stage], "rate": RATES[stage], "seed": SEEDS[stage]}
+
+
+# --- what is said -------------------------------------------------------------------------------------------------
+
+
+def said_at(frames: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Which phone is said at `times` (s, [n]), [n] int64; after the end the last one, which is a pause.
+
+    frames: [P] int64, how long every phone lasts, in units of FRAME.
+    """
+    return np.searchsorted(frames.cumsum() * FRAME, times, side="right").clip(max=len(frames) - 1)
+
+
+def heard_frames(samples: int) -> np.ndarray:
+    """The times (s) of the frames that HuBERT makes of so many samples: the middle of what each hears."""
+    return (np.arange((samples - WINDOW_50) // HOP_50 + 1) * HOP_50 + WINDOW_50 / 2) / HEARD
+
+
+class Excerpts:
+    """Excerpts of recordings with the phone at every frame; each draw is a function of the generator passed in."""
+
+    def __init__(self, recordings: Sequence[Recording]) -> None:
+        self.recordings = recordings
+        self.sounds = [np.pad(x.heard, (0, AFTER)) for x in recordings]
+
+    def draw(self, count: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """Sounds [B, S] at 16 kHz and phones [B, T] int64, of recordings at other speeds, louder or not, with noise."""
+        length = int(HEARD * rng.uniform(*SECONDS))
+        drawn = [self.excerpt(int(i), length, rng) for i in rng.integers(len(self.recordings), size=count)]
+        sounds, phones = (np.stack(x) for x in zip(*drawn, strict=True))
+        return torch.from_numpy(sounds), torch.from_numpy(phones)
+
+    def excerpt(self, i: int, length: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        sound, recording, speed = self.sounds[i], self.recordings[i], rng.uniform(*SPEEDS)
+        start = rng.uniform(0, max(0.0, len(sound) - speed * length))
+        cut = np.interp(start + speed * np.arange(length), np.arange(len(sound)), sound, right=0)
+        cut = cut * 10 ** rng.uniform(*GAINS) + 10 ** rng.uniform(*NOISES) * rng.standard_normal(length)
+        times = start / HEARD + speed * heard_frames(length)
+        return cut.astype(np.float32), recording.phones[said_at(recording.frames, times)]
+
+
+class Listener(nn.Module):
+    """HuBERT, and a line that reads the phone from its states."""
+
+    def __init__(self, hubert: HubertModel) -> None:
+        super().__init__()
+        self.hubert, self.phones = hubert, nn.Linear(hubert.config.hidden_size, SYMBOLS)
+
+    def forward(self, sounds: Tensor) -> Tensor:
+        """Logits [B, T, SYMBOLS] of sounds [B, S]."""
+        return self.phones(self.hubert(sounds).last_hidden_state)
+
+
+def learn_to_listen(hubert: HubertModel, excerpts: Excerpts) -> Listener:
+    """Teach HuBERT the phones."""
+    torch.manual_seed(SEEDS["hubert"])
+    network = Listener(hubert)
+
+    def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
+        sounds, phones = excerpts.draw(BATCH["hubert"], rng)
+        torch.manual_seed(int(rng.integers(2**31)))  # of dropout: the same when a stopped run goes on
+        with half():
+            logits = network(sounds)
+        wrong = F.cross_entropy(logits.float().flatten(0, 1), phones.flatten())
+        return {"loss": wrong, "phones right": share(logits, phones)}
+
+    optimise(WORK / "hubert.pt", network, loss, **settings("hubert"))
+    return network
+
+
+def share(logits: Tensor, labels: Tensor) -> Tensor:
+    """Share of labels [...] that are the likeliest of logits [..., n], of those that are not IGNORED."""
+    there = labels != IGNORED
+    return (logits.argmax(-1)[there] == labels[there]).float().mean()
+
+
+@torch.no_grad()
+def states(hubert: HubertModel, sound: np.ndarray) -> Tensor:
+    """HuBERT's states [T, C] of a sound [S] at 16 kHz."""
+    return hubert(torch.from_numpy(sound)[None]).last_hidden_state[0].clone()
+
+
+def sentence(hubert: HubertModel, recording: Recording, hop: int) -> Sentence:
+    """What the synthesizer learns of a recording: an even number of frames of `hop` samples, and states for all."""
+    frames = len(recording.samples) // (2 * hop) * 2
+    found = states(hubert, recording.heard)[:frames]
+    found = torch.cat([found, found[-1:].expand(frames - len(found), -1)])
+    sound = torch.from_numpy(recording.sound[: frames * hop])
+    return Sentence(recording.voice, torch.from_numpy(recording.phones), found, sound)
+
+
+# --- BERT ---------------------------------------------------------------------------------------------------------
+
+
+class Text(NamedTuple):
+    """A Mandarin sentence of C characters, as BERT learns it."""
+
+    ids: Tensor  # [C] int64
+    readings: Tensor  # [C, 2] int64: its first and its last phone
+    ends: Tensor  # [C] int64: 1 where a word ends
+
+
+def vocabulary() -> dict[str, int]:
+    """BERT's characters and their ids."""
+    return {x: i for i, x in enumerate([*SPECIAL, *characters(CHARACTERS)])}
+
+
+def save_tokenizer(folder: Path, known: dict[str, int]) -> None:
+    """Write tokenizer.json, as the released folder has it, which cuts a text to its characters."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".partial-", dir=folder) as written:
+        file = Path(written) / "tokenizer.json"
+        BertWordPieceTokenizer(known, lowercase=True).save(str(file))
+        os.replace(file, folder / file.name)
+
+
+def text(normalised: str, phones: np.ndarray, word2ph: np.ndarray, known: dict[str, int]) -> Text:
+    """What BERT learns of a sentence that the front end has read."""
+    after = word2ph.cumsum()
+    readings = np.stack([phones[after - word2ph], phones[after - 1]], 1)
+    ends = np.zeros(len(normalised), np.int64)
+    ends[np.cumsum([len(word) for word in jieba.cut(normalised)]) - 1] = 1
+    ids = torch.tensor([known.get(x, UNKNOWN) for x in normalised])
+    return Text(ids, torch.from_numpy(readings), torch.from_numpy(ends))
+
+
+def texts(frontend, known: dict[str, int], count: int) -> list[Text]:
+    """So many composed sentences; what is not Mandarin alone is left out."""
+    found = []
+    for composed in training_sentences("zh", count, seed=1):
+        pieces = frontend.pieces(composed, "zh")
+        if len(pieces) == 1 and pieces[0].word2ph is not None:
+            found.append(text(pieces[0].text, pieces[0].phones, np.asarray(pieces[0].word2ph), known))
+    return found
+
+
+class Reader(nn.Module):
+    """BERT, a line that guesses characters from its last states, and lines that read from those that are its features
+    how a character is said and where words end."""
+
+    def __init__(self, bert: BertModel) -> None:
+        super().__init__()
+        width, words = bert.config.hidden_size, bert.config.vocab_size
+        self.bert, self.guess, self.ends = bert, nn.Linear(width, words), nn.Linear(width, 2)
+        self.first, self.last = nn.Linear(width, SYMBOLS), nn.Linear(width, SYMBOLS)
+
+    def forward(self, ids: Tensor, there: Tensor) -> dict[str, Tensor]:
+        """Logits for characters ids [B, C], [CLS] and [SEP] among them; there: [B, C], 0 for padding."""
+        found = self.bert(ids, attention_mask=there.long(), output_hidden_states=True)
+        features = found.hidden_states[-1 - checkpoint.CUT]
+        guessed = self.guess(found.last_hidden_state)
+        return {
+            "guess": guessed,
+            "first": self.first(features),
+            "last": self.last(features),
+            "ends": self.ends(features),
+        }
+
+
+def reading_batch(drawn: Sequence[Text], rng: np.random.Generator) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """Characters [B, C] with [CLS], [SEP] and some masked, where there are any [B, C], and labels [B, C] by name."""
+    rows, guess = [], []
+    for one in drawn:
+        hidden = torch.from_numpy(rng.random(len(one.ids)) < MASKED)
+        rows.append(torch.cat([torch.tensor([BEGIN]), one.ids.masked_fill(hidden, MASK), torch.tensor([END])]))
+        guess.append(one.ids.masked_fill(~hidden, IGNORED))
+    labels = {"guess": guess, "first": [x.readings[:, 0] for x in drawn], "last": [x.readings[:, 1] for x in drawn]}
+    labels["ends"] = [x.ends for x in drawn]
+    ids = pad_sequence(rows, batch_first=True, padding_value=PAD)
+    padded = {
+        name: pad_sequence([F.pad(x, (1, 1), value=IGNORED) for x in found], batch_first=True, padding_value=IGNORED)
+        for name, found in labels.items()
+    }
+    return ids, ids != PAD, padded
+
+
+def learn_to_read(bert: BertModel, known: Sequence[Text]) -> None:
+    """Teach BERT: a masked character is guessed and read from those around it."""
+    torch.manual_seed(SEEDS["bert"])
+    network = Reader(bert)
+
+    def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
+        ids, there, labels = reading_batch([known[i] for i in rng.integers(len(known), size=BATCH["bert"])], rng)
+        torch.manual_seed(int(rng.integers(2**31)))
+        with half():
+            logits = network(ids, there)
+        errors = {
+            name: F.cross_entropy(logits[name].float().transpose(1, 2), labels[name], ignore_index=IGNORED)
+            for name in labels
+        }
+        right = {f"{name} right": share(logits[name], labels[name]) for name in ("last", "ends")}
+        return {"loss": sum(errors.values())} | errors | right
+
+    optimise(WORK / "bert.pt", network, loss, **settings("bert"))
+
+
+@torch.no_grad()
+def features(bert: BertModel, recording: Recording, known: dict[str, int]) -> Tensor:
+    """The features [C, P] of the phones of a recording: of English 0."""
+    if not len(recording.word2ph):
+        return torch.zeros(bert.config.hidden_size, len(recording.phones))
+    ids = torch.tensor([[BEGIN, *(known.get(x, UNKNOWN) for x in recording.text), END]])
+    found = bert(ids, output_hidden_states=True).hidden_states[-1 - checkpoint.CUT][0, 1:-1]
+    return found.repeat_interleave(torch.from_numpy(recording.word2ph), 0).T.clone()
+
+
+# --- the decoder of tokens ----------------------------------------------------------------------------------------
+
+
+class Score(NamedTuple):
+    """A sentence of P phones and its N tokens."""
+
+    voice: str
+    phones: Tensor  # [P] int64
+    bert: Tensor  # [C, P]
+    tokens: Tensor  # [N] int64, and
+    prompt: Tensor  # int64, those of the sentence with the silence that a reference has behind it
+
+
+@torch.no_grad()
+def score(parts: dict[str, nn.Module], recording: Recording, known: dict[str, int]) -> Score:
+    """The tokens that the trained parts make of a recording."""
+    hubert, encode = parts["hubert"], parts["sovits"].encode
+    sounds = recording.heard, np.pad(recording.heard, (0, AFTER))
+    tokens, prompt = (encode(states(hubert, sound).T[None])[0].clone() for sound in sounds)
+    bert = features(parts["bert"], recording, known)
+    return Score(recording.voice, torch.from_numpy(recording.phones), bert, tokens, prompt)
+
+
+class Pairs:
+    """A sentence after another one of the same voice; every draw is a function of the generator that is passed in."""
+
+    def __init__(self, scores: Sequence[Score]) -> None:
+        self.scores, self.voices = scores, {}
+        for i, one in enumerate(scores):
+            self.voices.setdefault(one.voice, []).append(i)
+
+    def draw(self, count: int, rng: np.random.Generator) -> list[tuple[Score, Score]]:
+        """Pairs of reference and sentence."""
+        found = []
+        for i in rng.integers(len(self.scores), size=count):
+            others = [j for j in self.voices[self.scores[i].voice] if j != i] or [i]
+            found.append((self.scores[rng.choice(others)], self.scores[i]))
+        return found
+
+
+def continued(
+    network: Text2SemanticDecoder, pairs: Sequence[tuple[Score, Score]], rng: np.random.Generator, told: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Logits [B, T, tokens] of pairs, and labels [B, T] int64: at the last phone the first token, at every token the
+    next, at the last one the end, elsewhere IGNORED.
+
+    The rows are the phones of both, the tokens of both, then padding, which no other row sees. told: share of the
+    tokens that the network is told are others, drawn at random; labels are always true. In training some of the
+    embeddings are dropped.
+    """
+    rows, labels, lengths = [], [], []
+    for reference, one in pairs:
+        phones, bert = torch.cat([reference.phones, one.phones]), torch.cat([reference.bert, one.bert], 1)
+        tokens = torch.cat([reference.prompt, one.tokens])
+        wrong = torch.from_numpy(rng.random(len(tokens)) < told)
+        other = torch.from_numpy(rng.integers(network.eos, size=len(tokens)))
+        text = network.embed_text(phones[None], bert[None])[0]
+        audio = network.embed_audio(torch.where(wrong, other, tokens)[None], torch.arange(len(tokens))[None])[0]
+        rows.append(torch.cat([text, audio]))
+        following = torch.cat([tokens, tokens.new_tensor([network.eos])])
+        labels.append(F.pad(following, (len(phones) - 1, 0), value=IGNORED))
+        lengths.append(len(phones))
+    x = F.dropout(pad_sequence(rows, batch_first=True), DROPOUT, network.training)
+    mask = visible(x.shape[1], x.shape[1], torch.tensor(lengths)[:, None, None])[0, 0][:, None]
+    hidden, _ = network.run(x, mask, network.empty(len(x)))
+    return network.ar_predict_layer(hidden), pad_sequence(labels, batch_first=True, padding_value=IGNORED)
+
+
+def learn_to_continue(network: Text2SemanticDecoder, pairs: Pairs) -> None:
+    """Teach the decoder the tokens of both sentences and the end."""
+
+    def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
+        drawn = pairs.draw(BATCH["t2s"], rng)
+        torch.manual_seed(int(rng.integers(2**31)))
+        with half():
+            logits, labels = continued(network, drawn, rng, MISTOLD)
+        wrong = F.cross_entropy(logits.float().transpose(1, 2), labels, ignore_index=IGNORED)
+        return {"loss": wrong, "tokens right": share(logits, labels)}
+
+    optimise(WORK / "t2s.pt", network, loss, **settings("t2s"))
+
+
+# --- the checkpoint -----------------------------------------------------------------------------------------------
+
+
+def save(folder: Path, parts: dict[str, nn.Module], known: dict[str, int]) -> None:
+    """Write all parts, and BERT's tokenizer."""
+    for name, network in parts.items():
+        checkpoint.save(folder / name, network)
+    save_tokenizer(folder / "bert", known)
+
+
+@torch.no_grad()
+def reached(listener: Listener, parts: dict[str, nn.Module], trials: Sequence[Recording], known: dict) -> dict:
+    """On recordings of voices that training has not heard: shares of frames whose phone and of tokens that are right,
+    and how far logarithms of mel amplitudes are from the truth, in a voice's own style and in a stranger's."""
+    sovits, right, far = parts["sovits"], [], {"own style": [], "another's style": []}
+    rng = np.random.default_rng(0)
+    for i, recording in enumerate(trials):
+        sound = recording.heard
+        phones = recording.phones[said_at(recording.frames, heard_frames(len(sound)))]
+        right.append(share(listener(torch.from_numpy(sound)[None])[0], torch.from_numpy(phones)))
+        true = sentence(parts["hubert"], recording, sovits.dec.hop)
+        codes = sovits.encode(true.states.T[None])
+        noise = NOISE * torch.from_numpy(rng.standard_normal((1, sovits.dec.conv_pre.in_channels, len(true.states))))
+        others = [*trials[i + 1 :], *trials[:i]]
+        own = next(x for x in others if x.voice == recording.voice)
+        stranger = next(x for x in others if x.voice[1] != recording.voice[1])  # of the other sex
+        for name, other in zip(far, (own, stranger), strict=True):
+            ge = sovits.style(sovits.spectrogram(torch.from_numpy(other.sound)[None]))
+            made = sovits(codes, true.phones[None], ge, noise.float())
+            far[name].append(float((mel(sovits, made[:, 0]) - mel(sovits, true.sound[None])).abs().mean()))
+    scores = [score(parts, recording, known) for recording in trials]
+    drawn = Pairs(scores).draw(len(scores), rng)
+    tokens = [share(*continued(parts["t2s"], [pair], rng)) for pair in drawn]
+    found = {"frames right": float(torch.stack(right).mean()), "tokens right": float(torch.stack(tokens).mean())}
+    return found | {f"mel distance, {name}": float(np.mean(x)) for name, x in far.items()}
+
+
+def main() -> None:
+    """Train, save, and print what was reached."""
+    from notebooks.gpt_sovits.frontend import Frontend
+
+    recordings, trials = make_speech(WORK, Frontend)
+    parts, known = networks(), vocabulary()
+    hop = parts["sovits"].dec.hop
+    listener = learn_to_listen(parts["hubert"], Excerpts(recordings))
+    sentences = Sentences([sentence(parts["hubert"], x, hop) for x in recordings], hop)
+    train_sovits.learn_to_speak(WORK, parts["sovits"], sentences)
+    train_sovits.finish(WORK, parts["sovits"], sentences)
+    learn_to_read(parts["bert"], texts(Frontend(), known, TEXTS))
+    learn_to_continue(parts["t2s"], Pairs([score(parts, x, known) for x in recordings]))
+    save(TINY, parts, known)
+    for what, value in reached(listener, parts, trials, known).items():
+        print(f"{what}: {value:.3f}")
+
+
+if __name__ == "__main__":
+    main()

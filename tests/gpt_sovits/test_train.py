@@ -1,0 +1,367 @@
+"""Training: phones belong to frames, slices to slices, labels to rows; stages change their own parts and go on."""
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from notebooks.gpt_sovits import checkpoint, train_sovits, train_tiny
+from notebooks.gpt_sovits.speech import FRAME, RATE, Recording
+from notebooks.gpt_sovits.train_sovits import SLICE, Quantizer, Sentence, Sentences
+from tests.gpt_sovits import small
+from utils import training
+
+TONES = (400, 2400)  # Hz, of phones 0 and 1 of a toy recording
+HOP = 20  # samples of a frame of the small synthesizer
+
+
+def recording(phones: list[int], frames: list[int], voice: str = "af_one", chinese: bool = False) -> Recording:
+    """Every phone is a tone of its own."""
+    time = np.arange(round(RATE * FRAME)) / RATE
+    tones = [np.tile(np.sin(2 * np.pi * TONES[p % 2] * time), n) for p, n in zip(phones, frames, strict=True)]
+    samples = (np.concatenate(tones) * 8000).astype(np.int16)
+    text, word2ph = (
+        ("字" * (len(phones) // 2), np.full(len(phones) // 2, 2)) if chinese else ("words", np.zeros(0, int))
+    )
+    return Recording(voice, "en", text, np.array(phones), word2ph, np.array(frames), samples)
+
+
+def sentence(voice: str, frames: int, seed: int, phones: int = 5) -> Sentence:
+    """Sound and states tell the frame, and no two sentences alike."""
+    draw = torch.Generator().manual_seed(seed)
+    states = torch.randn(frames, small.WIDTH, generator=draw)
+    states[:, 0] = torch.arange(frames) / 1000 + seed
+    ids = torch.randint(0, small.PHONES, (phones,), generator=draw)
+    return Sentence(voice, ids, states, states[:, 0].repeat_interleave(HOP) / 10)
+
+
+def score(voice: str, phones: int, tokens: int, seed: int) -> train_tiny.Score:
+    draw = torch.Generator().manual_seed(seed)
+    codes = [torch.randint(0, small.CODES, (n,), generator=draw) for n in (tokens, tokens + 2)]
+    ids = torch.randint(0, small.PHONES, (phones,), generator=draw)
+    return train_tiny.Score(voice, ids, torch.randn(small.WIDTH, phones, generator=draw), *codes)
+
+
+@pytest.fixture
+def sentences() -> Sentences:
+    return Sentences([sentence(voice, 40 + 4 * i, i, 4 + i) for i, voice in enumerate("aabb")], HOP)
+
+
+@pytest.fixture
+def few(monkeypatch, tmp_path):
+    """Two steps of each stage on tiny batches, in a folder of its own."""
+    monkeypatch.setattr(train_tiny, "STEPS", {"hubert": 2, "bert": 2, "t2s": 2})
+    monkeypatch.setattr(train_sovits, "STEPS", {"sovits": 2, "finish": 2})
+    monkeypatch.setattr(train_tiny, "BATCH", {"hubert": 2, "bert": 3, "t2s": 2})
+    monkeypatch.setattr(train_sovits, "BATCH", 2)
+    monkeypatch.setattr(train_tiny, "SECONDS", (0.2, 0.3))
+    monkeypatch.setattr(train_tiny, "WORK", tmp_path)
+
+
+def test_the_truth_at_a_frame_is_the_phone_that_is_said_there():
+    excerpts = train_tiny.Excerpts([recording([0, 1, 0, 1], [16, 24, 8, 40])])
+    for seed in range(6):
+        sounds, phones = excerpts.draw(3, np.random.default_rng(seed))
+        assert phones.shape[1] == (sounds.shape[1] - 400) // 320 + 1
+        for sound, truth in zip(sounds.numpy(), phones, strict=True):
+            heard = np.lib.stride_tricks.sliding_window_view(sound, 400)[::320]
+            spectrum = np.abs(np.fft.rfft(heard))
+            high = spectrum[:, 45:80].sum(1) > spectrum[:, 5:20].sum(1)  # about 2400 and 400 Hz
+            loud = spectrum[:, 5:80].sum(1) > 0.5 * np.median(spectrum[:, 5:80].sum(1))  # not the silence behind
+            clear = loud & np.r_[True, truth[1:] == truth[:-1]] & np.r_[truth[1:] == truth[:-1], True]
+            assert (high[clear] == (truth.numpy()[clear] == 1)).mean() > 0.95
+
+
+def test_excerpts_are_a_function_of_the_seed():
+    excerpts = train_tiny.Excerpts([recording([0, 1], [60, 60])])
+    first, again = (excerpts.draw(2, np.random.default_rng(3)) for _ in range(2))
+    assert torch.equal(first[0], again[0]) and torch.equal(first[1], again[1])
+    assert not torch.equal(first[0][0], first[0][1])
+
+
+def test_states_and_sound_of_a_sentence_have_the_same_frames():
+    found = train_tiny.sentence(small.hubert(), recording([0, 1, 0], [33, 8, 40]), 640)
+    assert len(found.states) % 2 == 0 and len(found.sound) == 640 * len(found.states)
+    assert 0 <= 81 * 400 - len(found.sound) < 2 * 640 and found.phones.tolist() == [0, 1, 0]
+
+
+def test_slices_of_sound_and_of_latents_are_of_the_same_time(sentences):
+    given = sentences.draw(3, np.random.default_rng(0))
+    frames = train_sovits.slices(given.states, given.starts)[:, 0] / 10
+    sound = train_sovits.slices(given.sound[:, None], given.starts, HOP)
+    assert frames.shape == (3, SLICE) and sound.shape == (3, 1, SLICE * HOP)
+    assert torch.allclose(sound[:, 0, ::HOP], frames)
+    assert len({int(x) for x in given.starts}) > 1
+    ends = given.starts + SLICE
+    assert (ends <= given.mask.sum((1, 2))).all()
+
+
+def test_a_reference_is_another_sentence_of_the_same_voice(sentences):
+    for seed in range(10):
+        given = sentences.draw(2, np.random.default_rng(seed))
+        own, other = (given.sound[:, 0] * 10).round().int(), (given.reference[:, 0] * 10).floor().int()
+        assert (own != other).all() and (own // 2 == other // 2).all()
+        lengths = given.reference_mask.sum((1, 2)) * HOP
+        assert all(row[int(n) :].abs().sum() == 0 for row, n in zip(given.reference, lengths, strict=True))
+
+
+def test_k_means_finds_what_there_is():
+    rng = np.random.default_rng(0)
+    centres = torch.tensor([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0], [9.0, 9.0]])
+    x = centres.repeat(50, 1) + 0.1 * torch.from_numpy(rng.standard_normal((200, 2))).float()
+    found = train_sovits.k_means(x, 4, rng)
+    assert torch.cdist(centres, found).min(1).values.max() < 0.2
+
+
+@pytest.fixture
+def quantizer() -> Quantizer:
+    return Quantizer(small.synthesizer(posterior=True))
+
+
+def test_codes_begin_among_the_states(quantizer, sentences):
+    quantizer.begin([x.states for x in sentences.sentences], np.random.default_rng(0))
+    states, mask = sentences.draw(2, np.random.default_rng(0))[2:5:2]
+    quantizer.eval()
+    passed, far = quantizer(states, mask)
+    means = (states[..., ::2] + states[..., 1::2]) / 2
+    assert torch.allclose(quantizer.network.ssl_proj(states), means, atol=1e-5)
+    assert far < 0.9 * means[mask[:, 0, ::2, None].expand(-1, -1, small.WIDTH).transpose(1, 2) > 0].square().mean()
+    assert torch.equal(passed[..., ::2], passed[..., 1::2])
+
+
+def test_codes_that_nothing_takes_begin_anew(quantizer, sentences):
+    embed = quantizer.network.codebook.embed
+    embed[3:] = 1e3  # too far for any state
+    given = sentences.draw(2, np.random.default_rng(0))
+    quantizer.train()
+    quantizer(given.states, given.mask)
+    alive = embed[:3].clone()
+    quantizer.revive(given.states, given.mask, np.random.default_rng(0))
+    x = quantizer.network.ssl_proj(given.states).transpose(1, 2)[given.mask[:, 0, ::2] > 0]
+    assert torch.cdist(embed[3:], x).min(1).values.max() < 1e-2 and not quantizer.taken.any()
+    assert torch.equal(embed[:3], alive)
+
+
+def test_codes_follow_what_takes_them_and_padding_is_no_state(quantizer):
+    codebook = quantizer.network.codebook
+    codebook.embed[:] = 1e3
+    codebook.embed[5] = 0
+    quantizer.sums.copy_(codebook.embed)
+    states, mask = torch.randn(1, small.WIDTH, 12), torch.ones(1, 1, 12)
+    mask[..., 8:] = 0
+    x = quantizer.network.ssl_proj(states)[0, :, :4]
+    quantizer.train()
+    for _ in range(600):
+        _, far = quantizer(states, mask)
+    assert torch.allclose(codebook.embed[5], x.mean(1), atol=1e-2) and quantizer.taken[5] == 2400
+    assert far == pytest.approx(float((x - codebook.embed[5][:, None]).square().mean()), rel=1e-3)
+
+
+def test_the_gradient_goes_past_the_choice_of_a_code(quantizer):
+    states = torch.randn(1, small.WIDTH, 6, requires_grad=True)
+    passed, _ = quantizer.eval()(states, torch.ones(1, 1, 6))
+    codes = quantizer.network.encode(states.detach())
+    assert torch.allclose(passed[..., ::2], quantizer.network.codebook.decode(codes), atol=1e-6)
+    passed.sum().backward()
+    assert states.grad.abs().max() > 0
+
+
+def test_divergence_is_that_of_two_normal_distributions():
+    torch.manual_seed(0)
+    mean, logs, own_mean, own_logs = 0.3, -0.2, 0.1, -0.5
+    shape = 1, 4, 40000
+    z_p = own_mean + torch.randn(shape) * np.exp(own_logs)
+    mask = torch.ones(1, 1, shape[2])
+    mask[..., 20000:], z_p[..., 20000:] = 0, 50  # padding
+    given = (torch.full(shape, x) for x in (own_logs, mean, logs))
+    found = train_sovits.divergence(z_p, *given, mask)
+    exact = logs - own_logs - 0.5 + (np.exp(2 * own_logs) + (own_mean - mean) ** 2) / (2 * np.exp(2 * logs))
+    assert float(found) == pytest.approx(4 * exact, rel=0.02)  # of four channels
+
+
+def test_a_sentence_is_taught_alike_alone_and_beside_a_longer_one(quantizer, sentences):
+    network, rng = quantizer.network, np.random.default_rng(0)
+    both = sentences.batch([0, 3], [1, 2], rng)
+    alone = sentences.batch([0], [1], rng)
+    found = []
+    with torch.no_grad():
+        for given in (both, alone):
+            ge = network.style(network.spectrogram(given.reference), mask=given.reference_mask)
+            quantized, _ = quantizer.eval()(given.states, given.mask)
+            frames = given.mask.shape[2]
+            _, mean, _ = network.enc_p(quantized, given.phones, ge, frames, given.mask, given.text_mask)
+            found.append((ge[0], mean[0, :, :40]))
+    assert both.mask.shape[2] > 40 and both.text_mask[0].sum() == 4
+    assert torch.allclose(found[0][1], found[1][1], atol=1e-4)
+
+
+PAIRS = [(score("a", 4, 6, 0), score("a", 5, 7, 1)), (score("b", 6, 9, 2), score("b", 7, 8, 3))]
+
+
+def test_every_row_is_to_tell_the_token_after_it_and_the_last_one_the_end():
+    network, rng = small.t2s(), np.random.default_rng(0)
+    logits, labels = train_tiny.continued(network, PAIRS, rng)
+    for row, (reference, one) in zip(labels, PAIRS, strict=True):
+        phones, tokens = len(reference.phones) + len(one.phones), torch.cat([reference.prompt, one.tokens])
+        assert row[phones - 1 : phones - 1 + len(tokens)].tolist() == tokens.tolist()
+        assert row[phones - 1 + len(tokens)] == network.eos
+        assert (row[: phones - 1] == train_tiny.IGNORED).all()
+        assert (row[phones + len(tokens) :] == train_tiny.IGNORED).all()
+    assert logits.shape == (*labels.shape, small.CODES + 1)
+
+
+def test_logits_are_those_of_inference_and_padding_is_not_seen():
+    network = small.t2s()
+    with torch.no_grad():
+        logits, labels = train_tiny.continued(network, PAIRS, np.random.default_rng(0))
+        reference, one = PAIRS[0]
+        phones, bert = torch.cat([reference.phones, one.phones]), torch.cat([reference.bert, one.bert], 1)
+        known = len(reference.prompt)
+        expected, cache = network.prefill(phones[None], bert[None], reference.prompt[None])
+        place = len(phones) + known - 1
+        assert torch.allclose(logits[0, place], expected[0], atol=1e-4) and labels[0, place] == one.tokens[0]
+        following, _ = network.step(one.tokens[None, :1], known, cache)
+        assert torch.allclose(logits[0, place + 1], following[0], atol=1e-4)
+
+
+def test_tokens_that_are_told_wrong_are_learned_right():
+    network = small.t2s()
+    plain = train_tiny.continued(network, PAIRS, np.random.default_rng(0))
+    wrong = train_tiny.continued(network, PAIRS, np.random.default_rng(0), told=0.5)
+    assert torch.equal(plain[1], wrong[1]) and not torch.allclose(plain[0], wrong[0], atol=1e-3)
+
+
+def test_a_pair_is_of_one_voice_and_two_sentences():
+    pairs = train_tiny.Pairs([score(voice, 4, 5, i) for i, voice in enumerate("aabbb")])
+    for reference, one in pairs.draw(40, np.random.default_rng(0)):
+        assert reference.voice == one.voice and reference is not one
+
+
+def test_characters_are_masked_but_their_labels_are_not():
+    known = {x: i for i, x in enumerate([*train_tiny.SPECIAL, *"天气很好"])}
+    read = train_tiny.text("天气很好", np.arange(10, 18), np.full(4, 2), known)
+    assert read.readings.tolist() == [[10, 11], [12, 13], [14, 15], [16, 17]]
+    assert read.ends.tolist() == [0, 1, 1, 1]
+    short = train_tiny.text("好", np.array([1, 2]), np.array([2]), known)
+    hidden = []
+    for seed in range(30):
+        ids, there, labels = train_tiny.reading_batch([read, short], np.random.default_rng(seed))
+        assert ids[0, [0, 5]].tolist() == [train_tiny.BEGIN, train_tiny.END] and there.sum(1).tolist() == [6, 3]
+        masked = ids[0, 1:5] == train_tiny.MASK
+        assert torch.equal(labels["guess"][0, 1:5] != train_tiny.IGNORED, masked)
+        assert torch.equal(labels["guess"][0, 1:5][masked], read.ids[masked])
+        assert labels["last"][:, 1:5].tolist() == [[11, 13, 15, 17], [2, *[train_tiny.IGNORED] * 3]]
+        hidden.append(masked.float().mean())
+    assert 0.05 < np.mean(hidden) < 0.3
+
+
+def test_features_of_a_character_are_those_of_all_its_phones():
+    bert, known = small.bert(), {"字": 7}
+    found = train_tiny.features(bert, recording([0, 1, 0, 1], [4] * 4, chinese=True), known)
+    assert found.shape == (small.WIDTH, 4) and torch.equal(found[:, 0], found[:, 1])
+    assert not torch.allclose(found[:, 1], found[:, 2])
+    assert not train_tiny.features(bert, recording([0, 1], [4] * 2), known).any()
+
+
+def test_every_stage_changes_its_own_parts_alone(few, sentences, monkeypatch, tmp_path):
+    monkeypatch.setattr(train_tiny, "SYMBOLS", small.PHONES)
+    parts = {"hubert": small.hubert(), "sovits": small.synthesizer(True), "bert": small.bert(), "t2s": small.t2s()}
+    known = {x: i for i, x in enumerate([*train_tiny.SPECIAL, *"天气很好"])}
+    read = [train_tiny.text("天气很好", np.arange(8), np.full(4, 2), known)]
+    excerpts = train_tiny.Excerpts([recording([0, 1], [30, 30])])
+    pairs = train_tiny.Pairs([one for pair in PAIRS for one in pair])
+    stages = [
+        (lambda: train_tiny.learn_to_listen(parts["hubert"], excerpts), {"hubert"}),
+        (lambda: train_sovits.learn_to_speak(tmp_path, parts["sovits"], sentences), {"sovits"}),
+        (lambda: train_tiny.learn_to_read(parts["bert"], read), {"bert"}),
+        (lambda: train_tiny.learn_to_continue(parts["t2s"], pairs), {"t2s"}),
+    ]
+    for stage, own in stages:
+        before = copied(parts)
+        stage()
+        assert {name for name, x in copied(parts).items() if differing(before[name], x)} == own
+        assert all(torch.isfinite(x).all() for part in copied(parts).values() for x in part.values())
+
+
+def copied(parts: dict[str, torch.nn.Module]) -> dict[str, dict[str, torch.Tensor]]:
+    return {name: {key: x.clone() for key, x in part.state_dict().items()} for name, part in parts.items()}
+
+
+def differing(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> set[str]:
+    return {key for key in one if not torch.equal(one[key], other[key])}
+
+
+def test_tokens_stay_as_they_are_when_the_sound_is_finished(few, sentences, tmp_path):
+    parts = {"sovits": small.synthesizer(posterior=True)}
+    before = copied(parts)["sovits"]
+    train_sovits.finish(tmp_path, parts["sovits"], sentences)
+    changed = differing(before, copied(parts)["sovits"])
+    assert not [key for key in changed if key.startswith(("quantizer", "ssl_proj"))]
+    assert {key.partition(".")[0] for key in changed} == {"enc_p", "enc_q", "dec", "flow", "ref_enc"}
+
+
+def test_a_stopped_stage_goes_on_to_the_same_weights(few, monkeypatch):
+    pairs = train_tiny.Pairs([one for pair in PAIRS for one in pair])
+
+    def learned(steps: int) -> dict[str, torch.Tensor]:
+        monkeypatch.setitem(train_tiny.STEPS, "t2s", steps)
+        network = small.t2s()
+        train_tiny.learn_to_continue(network, pairs)
+        return network.state_dict()
+
+    pace = training.pace
+    monkeypatch.setattr(training, "pace", lambda step, steps: pace(step, 4))
+    whole = learned(4)
+    (train_tiny.WORK / "t2s.pt").unlink()
+    learned(2)
+    resumed = learned(4)
+    assert all(torch.allclose(whole[key], resumed[key], atol=1e-6) for key in whole)
+
+
+def test_what_is_learned_is_less_wrong(few, monkeypatch):
+    monkeypatch.setitem(train_tiny.STEPS, "t2s", 60)
+    network = small.t2s()
+
+    def wrong() -> float:
+        logits, labels = train_tiny.continued(network, PAIRS, np.random.default_rng(0))
+        return float(torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, ignore_index=train_tiny.IGNORED))
+
+    before = wrong()
+    train_tiny.learn_to_continue(network, train_tiny.Pairs([one for pair in PAIRS for one in pair]))
+    assert wrong() < before - 0.3
+
+
+def test_what_is_reached_is_told_of_all_parts(monkeypatch):
+    monkeypatch.setattr(train_tiny, "SYMBOLS", small.PHONES)
+    data = small.DATA | {"filter_length": 2048, "win_length": 2048, "hop_length": 640, "sampling_rate": RATE}
+    sovits = small.randomised(
+        train_tiny.SynthesizerTrn(
+            {"data": data, "model": small.MODEL | {"upsample_rates": [10, 8, 8], "upsample_kernel_sizes": [10, 8, 8]}}
+        )
+    )
+    parts = {"hubert": small.hubert(), "sovits": sovits, "bert": small.bert(), "t2s": small.t2s()}
+    listener = train_tiny.Listener(parts["hubert"]).eval()
+    with torch.no_grad():
+        listener.phones.weight.zero_()
+        listener.phones.bias.copy_(torch.eye(small.PHONES)[1])  # hears nothing but phone 1
+    voices = ("af_one", "af_one", "am_two", "am_two")
+    trials = [recording([0, 1], [40, 40], voice) for voice in voices]
+    found = train_tiny.reached(listener, parts, trials, {})
+    assert found["frames right"] == pytest.approx(0.5, abs=0.02) and 0 <= found["tokens right"] < 0.5
+    assert len(found) == 4 and all(np.isfinite(x) for x in found.values())
+
+
+def test_the_checkpoint_is_of_less_than_ten_megabytes_and_loads(tmp_path):
+    parts, known = train_tiny.networks(), train_tiny.vocabulary()
+    assert len(known) == parts["bert"].config.vocab_size
+    train_tiny.save(tmp_path, parts, known)
+    assert sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()) < 10_000_000
+    found = checkpoint.find(tmp_path)
+    assert set(found) == set(checkpoint.PARTS)
+    loaded = {name: getattr(checkpoint, f"load_{name}")(found[name]) for name in found}
+    assert not hasattr(loaded["sovits"], "enc_q") and len(loaded["bert"].encoder.layer) == 2
+    for name, network in loaded.items():
+        state = parts[name].state_dict()
+        assert all(torch.allclose(x, state[key], atol=1e-2) for key, x in network.state_dict().items())
+    said = Tokenizer.from_file(str(found["bert"] / "tokenizer.json")).encode("天气，很好").ids
+    assert said == [train_tiny.BEGIN, *(known[x] for x in "天气，很好"), train_tiny.END]
