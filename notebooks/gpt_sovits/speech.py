@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from itertools import accumulate, islice
+from itertools import accumulate, islice, pairwise
 from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
@@ -105,7 +105,8 @@ class Recording(NamedTuple):
 def spelled(symbols: Sequence[str], spaces: Collection[int] = ()) -> list[str]:
     """Kokoro's letters for each of the phones of a sentence; "" for an initial that has no sound of its own.
 
-    spaces: the phones that end a word. Raises ValueError for a phone that neither English nor Mandarin has.
+    spaces: the phones that end a word, after which there is a space unless a mark is there. Raises ValueError for a
+    phone that neither English nor Mandarin has.
     """
     groups: list[str] = []
     for i, symbol in enumerate(symbols):
@@ -119,7 +120,8 @@ def spelled(symbols: Sequence[str], spaces: Collection[int] = ()) -> list[str]:
             groups += _syllable(symbol, symbols[i + 1])
         elif i == 0 or symbols[i - 1] not in (*INITIALS, *SILENT):
             raise ValueError(f"The phone {symbol!r} is of neither English nor Mandarin. Leave the sentence out.")
-    return [group + " " * (i in spaces and not group.startswith((",", "."))) for i, group in enumerate(groups)]
+    unmarked = [not {*pair} & {*MARKS} for pair in pairwise([*symbols, ""])]
+    return [group + " " * (i in spaces and unmarked[i]) for i, group in enumerate(groups)]
 
 
 def _syllable(initial: str, final: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from notebooks.gpt_sovits import checkpoint, train_sovits, train_tiny
 from notebooks.gpt_sovits.speech import FRAME, RATE, Recording
 from notebooks.gpt_sovits.train_sovits import SLICE, Quantizer, Sentence, Sentences
 from tests.gpt_sovits import small
-from utils import training
+from utils import training, vocoding
 
 TONES = (400, 2400)  # Hz, of phones 0 and 1 of a toy recording
 HOP = 20  # samples of a frame of the small synthesizer
@@ -55,6 +55,8 @@ def few(monkeypatch, tmp_path):
     monkeypatch.setattr(train_tiny, "BATCH", {"hubert": 2, "bert": 3, "t2s": 2})
     monkeypatch.setattr(train_sovits, "BATCH", 2)
     monkeypatch.setattr(train_tiny, "SECONDS", (0.2, 0.3))
+    monkeypatch.setattr(train_sovits, "MELS", 8)
+    monkeypatch.setattr(vocoding, "FFTS", (64, 128))
     monkeypatch.setattr(train_tiny, "WORK", tmp_path)
 
 
@@ -142,19 +144,20 @@ def test_codes_that_nothing_takes_begin_anew(quantizer, sentences):
     assert torch.equal(embed[:3], alive)
 
 
-def test_codes_follow_what_takes_them_and_padding_is_no_state(quantizer):
+def test_codes_follow_what_takes_them_and_padding_is_no_state(quantizer, monkeypatch):
+    monkeypatch.setattr(train_sovits, "DECAY", 0.8)
     codebook = quantizer.network.codebook
     codebook.embed[:] = 1e3
     codebook.embed[5] = 0
     quantizer.sums.copy_(codebook.embed)
     states, mask = torch.randn(1, small.WIDTH, 12), torch.ones(1, 1, 12)
     mask[..., 8:] = 0
-    x = quantizer.network.ssl_proj(states)[0, :, :4]
+    x = quantizer.network.ssl_proj(states)[0, :, :4].detach()
     quantizer.train()
-    for _ in range(600):
+    for _ in range(60):
         _, far = quantizer(states, mask)
-    assert torch.allclose(codebook.embed[5], x.mean(1), atol=1e-2) and quantizer.taken[5] == 2400
-    assert far == pytest.approx(float((x - codebook.embed[5][:, None]).square().mean()), rel=1e-3)
+    assert torch.allclose(codebook.embed[5], x.mean(1), atol=1e-2) and quantizer.taken[5] == 240
+    assert float(far.detach()) == pytest.approx(float((x - codebook.embed[5][:, None]).square().mean()), rel=1e-3)
 
 
 def test_the_gradient_goes_past_the_choice_of_a_code(quantizer):
@@ -186,13 +189,13 @@ def test_a_sentence_is_taught_alike_alone_and_beside_a_longer_one(quantizer, sen
     found = []
     with torch.no_grad():
         for given in (both, alone):
-            ge = network.style(network.spectrogram(given.reference), mask=given.reference_mask)
+            ge = small.drawn(1, 20, 1).expand(len(given.phones), -1, -1)
             quantized, _ = quantizer.eval()(given.states, given.mask)
             frames = given.mask.shape[2]
             _, mean, _ = network.enc_p(quantized, given.phones, ge, frames, given.mask, given.text_mask)
-            found.append((ge[0], mean[0, :, :40]))
+            found.append(mean[0, :, :40])
     assert both.mask.shape[2] > 40 and both.text_mask[0].sum() == 4
-    assert torch.allclose(found[0][1], found[1][1], atol=1e-4)
+    assert torch.allclose(*found, atol=1e-4)
 
 
 PAIRS = [(score("a", 4, 6, 0), score("a", 5, 7, 1)), (score("b", 6, 9, 2), score("b", 7, 8, 3))]
@@ -319,16 +322,17 @@ def test_a_stopped_stage_goes_on_to_the_same_weights(few, monkeypatch):
 
 
 def test_what_is_learned_is_less_wrong(few, monkeypatch):
-    monkeypatch.setitem(train_tiny.STEPS, "t2s", 60)
+    monkeypatch.setitem(train_tiny.STEPS, "t2s", 30)
     network = small.t2s()
 
     def wrong() -> float:
         logits, labels = train_tiny.continued(network, PAIRS, np.random.default_rng(0))
-        return float(torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, ignore_index=train_tiny.IGNORED))
+        error = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, ignore_index=train_tiny.IGNORED)
+        return float(error.detach())
 
     before = wrong()
     train_tiny.learn_to_continue(network, train_tiny.Pairs([one for pair in PAIRS for one in pair]))
-    assert wrong() < before - 0.3
+    assert wrong() < before - 0.2
 
 
 def test_what_is_reached_is_told_of_all_parts(monkeypatch):
