@@ -25,7 +25,7 @@ from utils.training import half, optimise
 from utils.vocoding import Critic, Critics, opinions, spectral_error
 
 STEPS = {"sovits": 3000, "finish": 1200}
-RATES = {"sovits": 1e-3, "finish": 3e-4}
+RATES = {"sovits": 8e-4, "finish": 3e-4}
 SEEDS = {"sovits": 2, "finish": 3}
 BATCH, SLICE = 12, 32  # sentences of a step; frames of each that are made sound, 0.64 s
 REFERENCE = 150  # frames of a reference at most, 3 s
@@ -193,14 +193,13 @@ class Quantizer(nn.Module):
         self.network.codebook.embed[known] = self.sums[known] / self.sizes[known, None]
 
     @torch.no_grad()
-    def revive(self, states: Tensor, mask: Tensor, rng: np.random.Generator) -> int:
-        """Put codes that nothing took since the last time at random states [B, C, T]; returns how many they were."""
+    def revive(self, states: Tensor, mask: Tensor, rng: np.random.Generator) -> None:
+        """Put codes that nothing took since the last time at random states [B, C, T], not at padding."""
         x = self.network.ssl_proj(states).transpose(1, 2)[mask[:, 0, ::2] > 0].float()
         dead = (self.taken == 0).nonzero()[:, 0]
         chosen = x[torch.from_numpy(rng.integers(len(x), size=len(dead)))]
         self.network.codebook.embed[dead], self.sums[dead], self.sizes[dead] = chosen, chosen, 1.0
         self.taken.zero_()
-        return len(dead)
 
 
 # --- both stages --------------------------------------------------------------------------------------------------

@@ -12,50 +12,54 @@ Seeded. Writes the four parts, FP16 safetensors, to tiny/ and prints what was re
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-import jieba
 import numpy as np
 import torch
-from tokenizers import BertWordPieceTokenizer
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from transformers import BertConfig, BertModel, HubertConfig, HubertModel
 
 from notebooks.gpt_sovits import checkpoint, train_sovits
-from notebooks.gpt_sovits.sentences import characters, training_sentences
 from notebooks.gpt_sovits.sovits import NOISE, SynthesizerTrn
 from notebooks.gpt_sovits.speech import FRAME, HEARD, RATE, Recording, make_speech
 from notebooks.gpt_sovits.t2s import Text2SemanticDecoder, visible
+from notebooks.gpt_sovits.train_bert import (
+    CHARACTERS,
+    IGNORED,
+    PAD,
+    SPECIAL,
+    SYMBOLS,
+    TEXTS,
+    features,
+    learn_to_read,
+    save_tokenizer,
+    share,
+    texts,
+    vocabulary,
+)
 from notebooks.gpt_sovits.train_sovits import Sentence, Sentences, mel
 from utils.training import half, optimise
 
 TINY = Path(__file__).parent / "tiny"
 WORK = Path(__file__).parents[2] / "models" / "gpt_sovits-training"
-STEPS = {"hubert": 3000, "bert": 2500, "t2s": 3500}
-RATES = {"hubert": 1e-3, "bert": 1.5e-3, "t2s": 1e-3}
-SEEDS = {"hubert": 1, "bert": 4, "t2s": 5}
-BATCH = {"hubert": 16, "bert": 64, "t2s": 16}
+STEPS = {"hubert": 3000, "t2s": 3500}
+RATES = {"hubert": 1e-3, "t2s": 1e-3}
+SEEDS = {"hubert": 1, "t2s": 5}
+BATCH = {"hubert": 16, "t2s": 16}
 SECONDS = (1.5, 4.5)  # of what HuBERT hears at a time: shortest, longest
 SPEEDS = (0.88, 1.14)  # of speech in training: pitch and timbre change with it
 GAINS, NOISES = (-0.9, 0.3), (-4.0, -1.7)  # powers of ten: loudness, noise's amplitude
 AFTER = 9600  # samples of silence that a reference has behind it when its tokens are made
 HOP_50, WINDOW_50 = 320, 400  # samples of 16 kHz from a frame of HuBERT to the next, and that it hears
-TEXTS = 12000  # sentences that BERT reads
-MASKED = 0.15  # of the characters
 MISTOLD = 0.06  # of the tokens that the decoder is told are others: its own will not all be right
+LONGER = 0.2  # of the references are two sentences
 DROPOUT = 0.1  # of the decoder's embeddings
-IGNORED = -100  # as a label: nothing is to be learned there
 
-SYMBOLS, CODES, HEARS, READS = 732, 512, 128, 64  # phones, tokens, channels of HuBERT and BERT
-CHARACTERS = 3000
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *",.!?…-，。！？、；："]
-PAD, UNKNOWN, BEGIN, END, MASK = range(5)
+CODES, HEARS, READS = 512, 128, 64  # tokens, channels of HuBERT and BERT
 HUBERT = {
     **{"hidden_size": HEARS, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 256},
     **{"conv_dim": [32, 64, 64, 64, 96, 96, 96], "num_conv_pos_embeddings": 64, "num_conv_pos_embedding_groups": 16},
@@ -168,12 +172,6 @@ def learn_to_listen(hubert: HubertModel, excerpts: Excerpts) -> Listener:
     return network
 
 
-def share(logits: Tensor, labels: Tensor) -> Tensor:
-    """Share of labels [...] that are the likeliest of logits [..., n], of those that are not IGNORED."""
-    there = labels != IGNORED
-    return (logits.argmax(-1)[there] == labels[there]).float().mean()
-
-
 @torch.no_grad()
 def states(hubert: HubertModel, sound: np.ndarray) -> Tensor:
     """HuBERT's states [T, C] of a sound [S] at 16 kHz."""
@@ -187,121 +185,6 @@ def sentence(hubert: HubertModel, recording: Recording, hop: int) -> Sentence:
     found = torch.cat([found, found[-1:].expand(frames - len(found), -1)])
     sound = torch.from_numpy(recording.sound[: frames * hop])
     return Sentence(recording.voice, torch.from_numpy(recording.phones), found, sound)
-
-
-# --- BERT ---------------------------------------------------------------------------------------------------------
-
-
-class Text(NamedTuple):
-    """A Mandarin sentence of C characters, as BERT learns it."""
-
-    ids: Tensor  # [C] int64
-    readings: Tensor  # [C, 2] int64: its first and its last phone
-    ends: Tensor  # [C] int64: 1 where a word ends
-
-
-def vocabulary() -> dict[str, int]:
-    """BERT's characters and their ids."""
-    return {x: i for i, x in enumerate([*SPECIAL, *characters(CHARACTERS)])}
-
-
-def save_tokenizer(folder: Path, known: dict[str, int]) -> None:
-    """Write tokenizer.json, as the released folder has it, which cuts a text to its characters."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".partial-", dir=folder) as written:
-        file = Path(written) / "tokenizer.json"
-        BertWordPieceTokenizer(known, lowercase=True).save(str(file))
-        os.replace(file, folder / file.name)
-
-
-def text(normalised: str, phones: np.ndarray, word2ph: np.ndarray, known: dict[str, int]) -> Text:
-    """What BERT learns of a sentence that the front end has read."""
-    after = word2ph.cumsum()
-    readings = np.stack([phones[after - word2ph], phones[after - 1]], 1)
-    ends = np.zeros(len(normalised), np.int64)
-    ends[np.cumsum([len(word) for word in jieba.cut(normalised)]) - 1] = 1
-    ids = torch.tensor([known.get(x, UNKNOWN) for x in normalised])
-    return Text(ids, torch.from_numpy(readings), torch.from_numpy(ends))
-
-
-def texts(frontend, known: dict[str, int], count: int) -> list[Text]:
-    """So many composed sentences; what is not Mandarin alone is left out."""
-    found = []
-    for composed in training_sentences("zh", count, seed=1):
-        pieces = frontend.pieces(composed, "zh")
-        if len(pieces) == 1 and pieces[0].word2ph is not None:
-            found.append(text(pieces[0].text, pieces[0].phones, np.asarray(pieces[0].word2ph), known))
-    return found
-
-
-class Reader(nn.Module):
-    """BERT, a line that guesses characters from its last states, and lines that read from those that are its features
-    how a character is said and where words end."""
-
-    def __init__(self, bert: BertModel) -> None:
-        super().__init__()
-        width, words = bert.config.hidden_size, bert.config.vocab_size
-        self.bert, self.guess, self.ends = bert, nn.Linear(width, words), nn.Linear(width, 2)
-        self.first, self.last = nn.Linear(width, SYMBOLS), nn.Linear(width, SYMBOLS)
-
-    def forward(self, ids: Tensor, there: Tensor) -> dict[str, Tensor]:
-        """Logits for characters ids [B, C], [CLS] and [SEP] among them; there: [B, C], 0 for padding."""
-        found = self.bert(ids, attention_mask=there.long(), output_hidden_states=True)
-        features = found.hidden_states[-1 - checkpoint.CUT]
-        guessed = self.guess(found.last_hidden_state)
-        return {
-            "guess": guessed,
-            "first": self.first(features),
-            "last": self.last(features),
-            "ends": self.ends(features),
-        }
-
-
-def reading_batch(drawn: Sequence[Text], rng: np.random.Generator) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """Characters [B, C] with [CLS], [SEP] and some masked, where there are any [B, C], and labels [B, C] by name."""
-    rows, guess = [], []
-    for one in drawn:
-        hidden = torch.from_numpy(rng.random(len(one.ids)) < MASKED)
-        rows.append(torch.cat([torch.tensor([BEGIN]), one.ids.masked_fill(hidden, MASK), torch.tensor([END])]))
-        guess.append(one.ids.masked_fill(~hidden, IGNORED))
-    labels = {"guess": guess, "first": [x.readings[:, 0] for x in drawn], "last": [x.readings[:, 1] for x in drawn]}
-    labels["ends"] = [x.ends for x in drawn]
-    ids = pad_sequence(rows, batch_first=True, padding_value=PAD)
-    padded = {
-        name: pad_sequence([F.pad(x, (1, 1), value=IGNORED) for x in found], batch_first=True, padding_value=IGNORED)
-        for name, found in labels.items()
-    }
-    return ids, ids != PAD, padded
-
-
-def learn_to_read(bert: BertModel, known: Sequence[Text]) -> None:
-    """Teach BERT: a masked character is guessed and read from those around it."""
-    torch.manual_seed(SEEDS["bert"])
-    network = Reader(bert)
-
-    def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
-        ids, there, labels = reading_batch([known[i] for i in rng.integers(len(known), size=BATCH["bert"])], rng)
-        torch.manual_seed(int(rng.integers(2**31)))
-        with half():
-            logits = network(ids, there)
-        errors = {
-            name: F.cross_entropy(logits[name].float().transpose(1, 2), labels[name], ignore_index=IGNORED)
-            for name in labels
-        }
-        right = {f"{name} right": share(logits[name], labels[name]) for name in ("last", "ends")}
-        return {"loss": sum(errors.values())} | errors | right
-
-    optimise(WORK / "bert.pt", network, loss, **settings("bert"))
-
-
-@torch.no_grad()
-def features(bert: BertModel, recording: Recording, known: dict[str, int]) -> Tensor:
-    """The features [C, P] of the phones of a recording: of English 0."""
-    if not len(recording.word2ph):
-        return torch.zeros(bert.config.hidden_size, len(recording.phones))
-    ids = torch.tensor([[BEGIN, *(known.get(x, UNKNOWN) for x in recording.text), END]])
-    found = bert(ids, output_hidden_states=True).hidden_states[-1 - checkpoint.CUT][0, 1:-1]
-    return found.repeat_interleave(torch.from_numpy(recording.word2ph), 0).T.clone()
 
 
 # --- the decoder of tokens ----------------------------------------------------------------------------------------
@@ -327,8 +210,14 @@ def score(parts: dict[str, nn.Module], recording: Recording, known: dict[str, in
     return Score(recording.voice, torch.from_numpy(recording.phones), bert, tokens, prompt)
 
 
+def joined(one: Score, other: Score) -> Score:
+    """Two sentences of a voice as one."""
+    phones, bert = torch.cat([one.phones, other.phones]), torch.cat([one.bert, other.bert], 1)
+    return Score(one.voice, phones, bert, *(torch.cat([one.tokens, x]) for x in (other.tokens, other.prompt)))
+
+
 class Pairs:
-    """A sentence after another one of the same voice; every draw is a function of the generator that is passed in."""
+    """A sentence after one or two others of the same voice; each draw is a function of the generator passed in."""
 
     def __init__(self, scores: Sequence[Score]) -> None:
         self.scores, self.voices = scores, {}
@@ -339,8 +228,11 @@ class Pairs:
         """Pairs of reference and sentence."""
         found = []
         for i in rng.integers(len(self.scores), size=count):
-            others = [j for j in self.voices[self.scores[i].voice] if j != i] or [i]
-            found.append((self.scores[rng.choice(others)], self.scores[i]))
+            others = [self.scores[j] for j in self.voices[self.scores[i].voice] if j != i] or [self.scores[i]]
+            reference = others[rng.integers(len(others))]
+            if rng.random() < LONGER:
+                reference = joined(others[rng.integers(len(others))], reference)
+            found.append((reference, self.scores[i]))
         return found
 
 
@@ -434,7 +326,7 @@ def main() -> None:
     sentences = Sentences([sentence(parts["hubert"], x, hop) for x in recordings], hop)
     train_sovits.learn_to_speak(WORK, parts["sovits"], sentences)
     train_sovits.finish(WORK, parts["sovits"], sentences)
-    learn_to_read(parts["bert"], texts(Frontend(), known, TEXTS))
+    learn_to_read(WORK, parts["bert"], texts(Frontend(), known, TEXTS))
     learn_to_continue(parts["t2s"], Pairs([score(parts, x, known) for x in recordings]))
     save(TINY, parts, known)
     for what, value in reached(listener, parts, trials, known).items():

@@ -5,7 +5,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from notebooks.gpt_sovits import checkpoint, train_sovits, train_tiny
+from notebooks.gpt_sovits import checkpoint, train_bert, train_sovits, train_tiny
 from notebooks.gpt_sovits.speech import FRAME, RATE, Recording
 from notebooks.gpt_sovits.train_sovits import SLICE, Quantizer, Sentence, Sentences
 from tests.gpt_sovits import small
@@ -50,10 +50,11 @@ def sentences() -> Sentences:
 @pytest.fixture
 def few(monkeypatch, tmp_path):
     """Two steps of each stage on tiny batches, in a folder of its own."""
-    monkeypatch.setattr(train_tiny, "STEPS", {"hubert": 2, "bert": 2, "t2s": 2})
+    monkeypatch.setattr(train_tiny, "STEPS", {"hubert": 2, "t2s": 2})
     monkeypatch.setattr(train_sovits, "STEPS", {"sovits": 2, "finish": 2})
-    monkeypatch.setattr(train_tiny, "BATCH", {"hubert": 2, "bert": 3, "t2s": 2})
+    monkeypatch.setattr(train_tiny, "BATCH", {"hubert": 2, "t2s": 2})
     monkeypatch.setattr(train_sovits, "BATCH", 2)
+    monkeypatch.setattr(train_bert, "STEPS", 2)
     monkeypatch.setattr(train_tiny, "SECONDS", (0.2, 0.3))
     monkeypatch.setattr(train_sovits, "MELS", 8)
     monkeypatch.setattr(vocoding, "FFTS", (64, 128))
@@ -236,21 +237,31 @@ def test_tokens_that_are_told_wrong_are_learned_right():
 
 def test_a_pair_is_of_one_voice_and_two_sentences():
     pairs = train_tiny.Pairs([score(voice, 4, 5, i) for i, voice in enumerate("aabbb")])
-    for reference, one in pairs.draw(40, np.random.default_rng(0)):
+    drawn = pairs.draw(40, np.random.default_rng(0))
+    for reference, one in drawn:
         assert reference.voice == one.voice and reference is not one
+    longer = [reference for reference, _ in drawn if len(reference.phones) == 8]
+    assert 0 < len(longer) < 20 and all(len(x.prompt) == 12 and x.bert.shape[1] == 8 for x in longer)
+
+
+def test_silence_is_behind_the_last_of_joined_sentences_alone():
+    first, second = PAIRS[0]
+    found = train_tiny.joined(first, second)
+    assert found.prompt.tolist() == [*first.tokens.tolist(), *second.prompt.tolist()]
+    assert found.tokens.tolist() == [*first.tokens.tolist(), *second.tokens.tolist()]
 
 
 def test_characters_are_masked_but_their_labels_are_not():
-    known = {x: i for i, x in enumerate([*train_tiny.SPECIAL, *"天气很好"])}
-    read = train_tiny.text("天气很好", np.arange(10, 18), np.full(4, 2), known)
+    known = {x: i for i, x in enumerate([*train_bert.SPECIAL, *"天气很好"])}
+    read = train_bert.text("天气很好", np.arange(10, 18), np.full(4, 2), known)
     assert read.readings.tolist() == [[10, 11], [12, 13], [14, 15], [16, 17]]
     assert read.ends.tolist() == [0, 1, 1, 1]
-    short = train_tiny.text("好", np.array([1, 2]), np.array([2]), known)
+    short = train_bert.text("好", np.array([1, 2]), np.array([2]), known)
     hidden = []
     for seed in range(30):
-        ids, there, labels = train_tiny.reading_batch([read, short], np.random.default_rng(seed))
-        assert ids[0, [0, 5]].tolist() == [train_tiny.BEGIN, train_tiny.END] and there.sum(1).tolist() == [6, 3]
-        masked = ids[0, 1:5] == train_tiny.MASK
+        ids, there, labels = train_bert.reading_batch([read, short], np.random.default_rng(seed))
+        assert ids[0, [0, 5]].tolist() == [train_bert.BEGIN, train_bert.END] and there.sum(1).tolist() == [6, 3]
+        masked = ids[0, 1:5] == train_bert.MASK
         assert torch.equal(labels["guess"][0, 1:5] != train_tiny.IGNORED, masked)
         assert torch.equal(labels["guess"][0, 1:5][masked], read.ids[masked])
         assert labels["last"][:, 1:5].tolist() == [[11, 13, 15, 17], [2, *[train_tiny.IGNORED] * 3]]
@@ -260,23 +271,24 @@ def test_characters_are_masked_but_their_labels_are_not():
 
 def test_features_of_a_character_are_those_of_all_its_phones():
     bert, known = small.bert(), {"字": 7}
-    found = train_tiny.features(bert, recording([0, 1, 0, 1], [4] * 4, chinese=True), known)
+    found = train_bert.features(bert, recording([0, 1, 0, 1], [4] * 4, chinese=True), known)
     assert found.shape == (small.WIDTH, 4) and torch.equal(found[:, 0], found[:, 1])
     assert not torch.allclose(found[:, 1], found[:, 2])
-    assert not train_tiny.features(bert, recording([0, 1], [4] * 2), known).any()
+    assert not train_bert.features(bert, recording([0, 1], [4] * 2), known).any()
 
 
 def test_every_stage_changes_its_own_parts_alone(few, sentences, monkeypatch, tmp_path):
     monkeypatch.setattr(train_tiny, "SYMBOLS", small.PHONES)
+    monkeypatch.setattr(train_bert, "SYMBOLS", small.PHONES)
     parts = {"hubert": small.hubert(), "sovits": small.synthesizer(True), "bert": small.bert(), "t2s": small.t2s()}
-    known = {x: i for i, x in enumerate([*train_tiny.SPECIAL, *"天气很好"])}
-    read = [train_tiny.text("天气很好", np.arange(8), np.full(4, 2), known)]
+    known = {x: i for i, x in enumerate([*train_bert.SPECIAL, *"天气很好"])}
+    read = [train_bert.text("天气很好", np.arange(8), np.full(4, 2), known)]
     excerpts = train_tiny.Excerpts([recording([0, 1], [30, 30])])
     pairs = train_tiny.Pairs([one for pair in PAIRS for one in pair])
     stages = [
         (lambda: train_tiny.learn_to_listen(parts["hubert"], excerpts), {"hubert"}),
         (lambda: train_sovits.learn_to_speak(tmp_path, parts["sovits"], sentences), {"sovits"}),
-        (lambda: train_tiny.learn_to_read(parts["bert"], read), {"bert"}),
+        (lambda: train_bert.learn_to_read(tmp_path, parts["bert"], read), {"bert"}),
         (lambda: train_tiny.learn_to_continue(parts["t2s"], pairs), {"t2s"}),
     ]
     for stage, own in stages:
@@ -368,4 +380,4 @@ def test_the_checkpoint_is_of_less_than_ten_megabytes_and_loads(tmp_path):
         state = parts[name].state_dict()
         assert all(torch.allclose(x, state[key], atol=1e-2) for key, x in network.state_dict().items())
     said = Tokenizer.from_file(str(found["bert"] / "tokenizer.json")).encode("天气，很好").ids
-    assert said == [train_tiny.BEGIN, *(known[x] for x in "天气，很好"), train_tiny.END]
+    assert said == [train_bert.BEGIN, *(known[x] for x in "天气，很好"), train_bert.END]
