@@ -68,13 +68,13 @@ def text(normalised: str, phones: np.ndarray, word2ph: np.ndarray, known: dict[s
     return Text(ids, torch.from_numpy(readings), torch.from_numpy(ends))
 
 
-def texts(frontend, known: dict[str, int], count: int) -> list[Text]:
-    """So many composed sentences; what is not Mandarin alone is left out."""
+def texts(frontend, known: dict[str, int], count: int = TEXTS) -> list[Text]:
+    """So many composed sentences at most; no other language and no character without a phone is in them."""
     found = []
     for composed in training_sentences("zh", count, seed=1):
         pieces = frontend.pieces(composed, "zh")
-        if len(pieces) == 1 and pieces[0].word2ph is not None:
-            found.append(text(pieces[0].text, pieces[0].phones, np.asarray(pieces[0].word2ph), known))
+        if len(pieces) == 1 and pieces[0].word2ph is not None and min(pieces[0].word2ph) > 0:
+            found.append(text(*pieces[0][1:], known))
     return found
 
 

@@ -139,7 +139,7 @@ def k_means(x: Tensor, count: int, rng: np.random.Generator, rounds: int = 20) -
         sizes = torch.bincount(nearest, minlength=count)
         means = torch.zeros_like(means).index_add_(0, nearest, x) / sizes.clamp_min(1)[:, None]
         empty = (sizes == 0).nonzero()[:, 0]
-        means[empty] = x[near.argsort(descending=True)[: len(empty)]]
+        means[empty] = x[near.argsort(descending=True)[torch.arange(len(empty)) % len(x)]]
     return means
 
 

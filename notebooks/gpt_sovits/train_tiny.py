@@ -23,24 +23,11 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from transformers import BertConfig, BertModel, HubertConfig, HubertModel
 
-from notebooks.gpt_sovits import checkpoint, train_sovits
+from notebooks.gpt_sovits import checkpoint, train_bert, train_sovits
 from notebooks.gpt_sovits.sovits import NOISE, SynthesizerTrn
 from notebooks.gpt_sovits.speech import FRAME, HEARD, RATE, Recording, make_speech
 from notebooks.gpt_sovits.t2s import Text2SemanticDecoder, visible
-from notebooks.gpt_sovits.train_bert import (
-    CHARACTERS,
-    IGNORED,
-    PAD,
-    SPECIAL,
-    SYMBOLS,
-    TEXTS,
-    features,
-    learn_to_read,
-    save_tokenizer,
-    share,
-    texts,
-    vocabulary,
-)
+from notebooks.gpt_sovits.train_bert import IGNORED, SYMBOLS, share
 from notebooks.gpt_sovits.train_sovits import Sentence, Sentences, mel
 from utils.training import half, optimise
 
@@ -67,7 +54,11 @@ HUBERT = {
 }
 BERT = {
     **{"hidden_size": READS, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 160},
-    **{"vocab_size": len(SPECIAL) + CHARACTERS, "max_position_embeddings": 256, "pad_token_id": PAD},
+    **{
+        "vocab_size": len(train_bert.SPECIAL) + train_bert.CHARACTERS,
+        "max_position_embeddings": 256,
+        "pad_token_id": train_bert.PAD,
+    },
 }
 T2S = {
     "model": {
@@ -206,7 +197,7 @@ def score(parts: dict[str, nn.Module], recording: Recording, known: dict[str, in
     hubert, encode = parts["hubert"], parts["sovits"].encode
     sounds = recording.heard, np.pad(recording.heard, (0, AFTER))
     tokens, prompt = (encode(states(hubert, sound).T[None])[0].clone() for sound in sounds)
-    bert = features(parts["bert"], recording, known)
+    bert = train_bert.features(parts["bert"], recording, known)
     return Score(recording.voice, torch.from_numpy(recording.phones), bert, tokens, prompt)
 
 
@@ -285,7 +276,7 @@ def save(folder: Path, parts: dict[str, nn.Module], known: dict[str, int]) -> No
     """Write all parts, and BERT's tokenizer."""
     for name, network in parts.items():
         checkpoint.save(folder / name, network)
-    save_tokenizer(folder / "bert", known)
+    train_bert.save_tokenizer(folder / "bert", known)
 
 
 @torch.no_grad()
@@ -320,13 +311,13 @@ def main() -> None:
     from notebooks.gpt_sovits.frontend import Frontend
 
     recordings, trials = make_speech(WORK, Frontend)
-    parts, known = networks(), vocabulary()
+    parts, known = networks(), train_bert.vocabulary()
     hop = parts["sovits"].dec.hop
     listener = learn_to_listen(parts["hubert"], Excerpts(recordings))
     sentences = Sentences([sentence(parts["hubert"], x, hop) for x in recordings], hop)
     train_sovits.learn_to_speak(WORK, parts["sovits"], sentences)
     train_sovits.finish(WORK, parts["sovits"], sentences)
-    learn_to_read(WORK, parts["bert"], texts(Frontend(), known, TEXTS))
+    train_bert.learn_to_read(WORK, parts["bert"], train_bert.texts(Frontend(), known))
     learn_to_continue(parts["t2s"], Pairs([score(parts, x, known) for x in recordings]))
     save(TINY, parts, known)
     for what, value in reached(listener, parts, trials, known).items():

@@ -149,3 +149,36 @@ def test_what_was_said_is_not_said_again(monkeypatch, tmp_path):
     assert not first.sound.any() and np.allclose(second.sound, 0.5, atol=1e-4) and len(second.sound) == 400 * 7
     assert len(second.heard) == 200 * 7 and second.heard[700] == pytest.approx(0.5, abs=0.01)
     assert second.frames.tolist() == [1] * 7
+
+
+class Here:
+    """Runs at once what is given to a pool of processes."""
+
+    def __init__(self, workers: int, mp_context) -> None:
+        pass
+
+    def __enter__(self) -> "Here":
+        return self
+
+    def __exit__(self, *error) -> None:
+        pass
+
+    def submit(self, call, *given) -> "Here":
+        call(*given)
+        return self
+
+    def result(self) -> None:
+        pass
+
+
+def test_a_corpus_is_made_once(monkeypatch, tmp_path):
+    line = speech.read(Frontend(), "天气好。", "zh")
+    voices = [speech.Voice(name, "f", {name: 1.0}, {"zh": name}) for name in "ab"]
+    planned = {"speech": {i: (line, voices[i % 2]) for i in range(5)}, "trials": {0: (line, voices[1])}}
+    monkeypatch.setattr(speech, "plan", lambda frontend, names: planned)
+    monkeypatch.setattr(speech, "Teacher", Teacher)
+    monkeypatch.setattr(speech, "ProcessPoolExecutor", Here)
+    made = speech.make_speech(tmp_path, Frontend)
+    monkeypatch.delattr(speech, "plan")  # all is there: nobody asks again
+    for found in (made, speech.make_speech(tmp_path, Frontend)):
+        assert [[x.voice for x in part] for part in found] == [["a", "b", "a", "b", "a"], ["b"]]

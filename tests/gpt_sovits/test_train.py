@@ -334,7 +334,8 @@ def test_a_stopped_stage_goes_on_to_the_same_weights(few, monkeypatch):
 
 
 def test_what_is_learned_is_less_wrong(few, monkeypatch):
-    monkeypatch.setitem(train_tiny.STEPS, "t2s", 30)
+    monkeypatch.setitem(train_tiny.STEPS, "t2s", 10)
+    monkeypatch.setitem(train_tiny.RATES, "t2s", 2e-2)
     network = small.t2s()
 
     def wrong() -> float:
@@ -368,7 +369,7 @@ def test_what_is_reached_is_told_of_all_parts(monkeypatch):
 
 
 def test_the_checkpoint_is_of_less_than_ten_megabytes_and_loads(tmp_path):
-    parts, known = train_tiny.networks(), train_tiny.vocabulary()
+    parts, known = train_tiny.networks(), train_bert.vocabulary()
     assert len(known) == parts["bert"].config.vocab_size
     train_tiny.save(tmp_path, parts, known)
     assert sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()) < 10_000_000
