@@ -223,7 +223,8 @@ RULES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
     for pattern, said in [
         (r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])", lambda m: m[0].replace(",", "")),
         (r"(?i)https?://|www\.(?=\w)", lambda m: "W W W dot " if m[0][0] in "wW" else ""),
-        (r"(?<=[A-Za-z]{2})\.(?=(?:com|org|net|edu|gov|io|ai|dev)\b)", " dot "),
+        (r"(?<=\w)\.(?=(?:com|org|net|edu|gov|io|ai|dev)\b|[\w.]{1,60}@\w)", " dot "),
+        (r"(?<![\d/])24/7(?![\d/])", "twenty four seven"),
         (r"(?<![\d/-])(\d{4})[-/](\d{1,2})[-/](\d{1,2})(?![\d/-])", _iso_date),
         (rf"\b({_MONTH})\.? (\d{{1,2}})(?:st|nd|rd|th)?(?![\d:%/])", lambda m: f"{m[1]} {ordinal(int(m[2]))}"),
         (rf"\b(\d{{1,2}})(?:st|nd|rd|th)? (?=(?:{_MONTH})\b)", lambda m: f"{ordinal(int(m[1]))} "),

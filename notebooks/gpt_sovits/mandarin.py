@@ -158,7 +158,9 @@ def normalise(text: str) -> str:
     for pattern, said in RULES:
         text = pattern.sub(said, text)
     text = re.sub(r"[\"“”‘’「」『』《》〈〉【】«»·・•_*^|{}\\]|(?<![A-Za-z])'|'(?![A-Za-z])", "", text)
-    return "".join(MARKS.get(x) or NAMED.get(x, x) for x in text.replace("\n", "."))
+    parts = re.split("((?<=[A-Za-z])[&+@](?=[A-Za-z]))", text.replace("\n", "."))  # AT&T is English
+    said = ("".join(MARKS.get(x) or NAMED.get(x, x) for x in part) for part in parts[::2])
+    return "".join(x for pair in zip(said, [*parts[1::2], ""], strict=True) for x in pair)
 
 
 def readable(character: str) -> bool:

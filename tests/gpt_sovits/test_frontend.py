@@ -130,7 +130,7 @@ def test_the_network_of_g2p_en_speaks_as_it_was_trained(english_reader):
     5-10 km at 1 kg & 5 m/s = five to ten kilometers at one kilogram and five meters per second.
     Call 555-1234! = Call five five five, one two three four!
     GPT-4 on an H100, a 5-year-old. = GPT four on an H one hundred, a five year old.
-    me@example.com, www.python.org = me at example dot com, W W W dot python dot org.
+    me.you@example.com, www.python.org, 24/7 = me dot you at example dot com, W W W dot python dot org, twenty four seven.
     the U.S. economy = the U S economy.
     Café (Zürich)... "yes"?! = Cafe, Zurich… yes?
     12345678901234567890 = one two three four five six seven eight nine zero one two three four five six seven eight nine zero.
@@ -217,6 +217,7 @@ def test_tones_in_speech(reader, text, expected):
     跑100m用12.5s,8m/s = 跑一百米用十二点五秒,八米每秒.
     版本1.2.3,007 = 版本一点二点三,零零七.
     《红楼梦》——“好”…… = 红楼梦-好…
+    AT&T和3+4 = AT and T|和三加四.
     全角：１２３！ = 全角,一百二十三!
     """
 )
