@@ -85,23 +85,3 @@ def drawn(*shape: int) -> torch.Tensor:
 def ids(count: int, most: int, seed: int = 0) -> torch.Tensor:
     """[1, count] int64 below `most`."""
     return torch.from_numpy(np.random.default_rng(seed).integers(0, most, (1, count)))
-
-
-class InPyTorch:
-    """The decoder of tokens as `semantic.SemanticDecoder` has it, in PyTorch."""
-
-    def __init__(self, network: Text2SemanticDecoder) -> None:
-        self.network = network
-
-    @torch.inference_mode()
-    def prefill(self, phones: np.ndarray, bert: np.ndarray, prompts: np.ndarray) -> np.ndarray:
-        self.position = len(prompts)
-        inputs = (torch.from_numpy(x)[None] for x in (phones, bert, prompts))
-        logits, self.cache = self.network.prefill(*inputs)
-        return logits[0].numpy()
-
-    @torch.inference_mode()
-    def step(self, token: int) -> np.ndarray:
-        logits, self.cache = self.network.step(torch.tensor([[token]]), self.position, self.cache)
-        self.position += 1
-        return logits[0].numpy()

@@ -9,9 +9,9 @@ import torch
 from transformers import HubertConfig
 
 from notebooks.gpt_sovits import checkpoint, semantic
+from notebooks.gpt_sovits.reference import Decoder
 from notebooks.gpt_sovits.sovits import NOISE, VERSIONS, Spectrogram, SynthesizerTrn
 from notebooks.gpt_sovits.t2s import Text2SemanticDecoder, visible
-from tests.gpt_sovits.small import InPyTorch
 from tests.oracles import fill
 from tests.references import files, read, section, sections, stored, tensor
 
@@ -121,7 +121,7 @@ def test_the_likeliest_tokens(path, key):
     phones, prompts = stored["phones"][0], stored["prompts"][0]
     bert = fill.normal_input("t2s.bert", (1, decoder(path).bert_proj.in_features, len(phones)))[0]
     options = {"top_k": 1, "penalty": float(penalty), "limit": int(stop) + 1}
-    said = semantic.generate(InPyTorch(decoder(path)), phones, bert, prompts, np.random.default_rng(0), **options)
+    said = semantic.generate(Decoder(decoder(path)), phones, bert, prompts, np.random.default_rng(0), **options)
     assert said.tolist() == stored[key.partition("/")[2]][0, len(prompts) :].tolist()
     assert len(said) == stored["greedy_idx"] + 1
 

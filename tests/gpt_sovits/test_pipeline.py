@@ -15,9 +15,9 @@ import torch
 from notebooks.gpt_sovits import checkpoint as files
 from notebooks.gpt_sovits import convert, pipeline
 from notebooks.gpt_sovits.pipeline import LIMIT, ROOM, SLOW, SPEAKER, VoiceCloner
+from notebooks.gpt_sovits.reference import Decoder
 from notebooks.gpt_sovits.semantic import FIRST, generate
 from tests.gpt_sovits import small, standin
-from tests.gpt_sovits.small import InPyTorch
 from utils import llm
 
 FILES = ("pipeline.py", "semantic.py", "recording.py")
@@ -53,7 +53,7 @@ def in_pytorch(checkpoint: Path, voice: np.ndarray, text: str, seed: int = 0) ->
                 features.append(np.zeros((small.WIDTH, len(piece.phones)), np.float32))
         phones += said
     said, rng = np.concatenate(said), np.random.default_rng((seed, 0))
-    decoder, limit = InPyTorch(files.load_t2s(checkpoint / "t2s")), ROOM + SLOW * len(said)
+    decoder, limit = Decoder(files.load_t2s(checkpoint / "t2s")), ROOM + SLOW * len(said)
     given = np.concatenate(phones), np.concatenate(features, 1), prompts
     tokens = generate(decoder, *given, rng, **GREEDY, limit=limit)
     wav = torch.from_numpy(np.float32(pipeline.recording.resample_poly(voice, 1, 16)))[None]

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from notebooks.gpt_sovits import checkpoint as files
+from notebooks.gpt_sovits.reference import Decoder
 from notebooks.gpt_sovits.semantic import FIRST, SemanticDecoder, generate, penalised, probabilities
-from tests.gpt_sovits.small import CODES, PHONES, WIDTH, InPyTorch, drawn, ids
+from tests.gpt_sovits.small import CODES, PHONES, WIDTH, drawn, ids
 from utils import llm
 
 
@@ -15,8 +16,8 @@ def decoder(ir) -> SemanticDecoder:
 
 
 @pytest.fixture
-def in_pytorch(checkpoint) -> InPyTorch:
-    return InPyTorch(files.load_t2s(checkpoint / "t2s"))
+def in_pytorch(checkpoint) -> Decoder:
+    return Decoder(files.load_t2s(checkpoint / "t2s"))
 
 
 def sentence(phones: int, prompts: int, seed: int = 0) -> tuple[np.ndarray, ...]:

@@ -1,0 +1,103 @@
+"""The reference says what the pipeline says: the same tokens, and sounds as near as rounding allows."""
+
+import numpy as np
+import pytest
+
+from notebooks.gpt_sovits.pipeline import VoiceCloner
+from notebooks.gpt_sovits.reference import Reference
+from tests.gpt_sovits import small, standin
+from utils import llm
+
+WORDS = "The words that are said in the recording"
+RATE, HOP = 1000, 20
+
+pytestmark = pytest.mark.usefixtures("frontend")
+
+
+@pytest.fixture
+def reference(checkpoint) -> Reference:
+    return Reference(checkpoint)
+
+
+@pytest.fixture
+def cloner(ir) -> VoiceCloner:
+    return VoiceCloner(ir, **llm.EXACT)
+
+
+def both(reference, cloner, *given, **options):
+    return (list(speaker.stream(*given, **options)) for speaker in (reference, cloner))
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("Good morning to you. 你好，今天天气很猫。", {"top_k": 1}),
+        ("Go", {"top_k": 1, "speed": 1.3}),
+        ("今天天气很好。It is late.", {"seed": 5, "top_p": 1.0, "temperature": 1.0, "speed": 0.7}),
+        ("Good morning to you.", {"seed": 2, "split": "none"}),
+    ],
+    ids=["greedy", "short", "drawn", "by default"],
+)
+def test_tokens_are_the_same_and_sounds_near(text, options, reference, cloner, voice):
+    ours, theirs = both(reference, cloner, text, voice, WORDS, "auto", **options)
+    assert [x.text for x in ours] == [x.text for x in theirs] and ours
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine.tokens.tolist() == other.tokens.tolist() and len(set(mine.tokens.tolist())) > 1
+        assert mine.samples.shape == other.samples.shape and mine.samples.dtype == np.float32
+        assert mine.samples.std() > 0.01 and mine.sample_rate == other.sample_rate == RATE
+        assert np.abs(mine.samples - other.samples).max() < 1e-3 * np.abs(other.samples).max()
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_given_tokens_are_said_with_the_noise_that_follows_them(seed, reference, cloner, voice):
+    """Whether the last draw found the end or there was no room for more."""
+    given = "Yes it is. No it is not.", voice, WORDS
+    spoken = list(cloner.stream(*given, seed=seed))
+    again = list(reference.stream(*given, seed=seed, tokens=[x.tokens for x in spoken]))
+    for mine, other in zip(again, spoken, strict=True):
+        assert mine.tokens is other.tokens
+        assert np.abs(mine.samples - other.samples).max() < 1e-3 * np.abs(other.samples).max()
+
+
+def test_a_voice_that_finds_no_end_leaves_the_same_noise(reference, cloner, voice, monkeypatch):
+    monkeypatch.setattr("notebooks.gpt_sovits.pipeline.ROOM", -60)
+    monkeypatch.setattr("notebooks.gpt_sovits.reference.ROOM", -60)
+    given = "Yes it is.", voice, WORDS
+    (spoken,) = cloner.stream(*given, top_k=1)
+    assert len(spoken.tokens) == 20 and cloner.figures.notes[0].startswith("The voice found no end")
+    (again,) = reference.stream(*given, tokens=[spoken.tokens])
+    assert np.abs(again.samples - spoken.samples).max() < 1e-3 * np.abs(spoken.samples).max()
+
+
+def test_pieces_may_be_changed_before_they_are_said(reference, voice):
+    """Those of the reference stay."""
+    changed = []
+
+    def backwards(pieces):
+        changed.append(pieces)
+        return [piece._replace(phones=piece.phones[::-1].copy()) for piece in pieces]
+
+    given = "Good morning to you.", voice, WORDS
+    (plain,), (other,) = (list(reference.stream(*given, top_k=1, **x)) for x in ({}, {"change": backwards}))
+    assert [piece.text for pieces in changed for piece in pieces] == ["Goodmorningtoyou."]
+    assert plain.tokens.tolist() != other.tokens.tolist()
+
+
+def test_v2pro_knows_the_speaker(voice, tmp_path):
+    reference = Reference(small.checkpoint(tmp_path, version="v2Pro"))
+    embeddings = (small.drawn(20480).numpy() * scale for scale in (0.1, 0.2))
+    one, other = (next(reference.stream("Yes it is.", voice, WORDS, speaker=x, top_k=1)) for x in embeddings)
+    assert one.tokens.tolist() == other.tokens.tolist() and np.abs(one.samples - other.samples).max() > 1e-4
+
+
+def test_without_bert_chinese_has_no_features(voice, tmp_path):
+    folder = small.checkpoint(tmp_path)
+    with_bert = Reference(folder).features(chinese())
+    for file in (folder / "bert").iterdir():
+        file.unlink()
+    without = Reference(folder).features(chinese())
+    assert with_bert.shape == without.shape == (small.WIDTH, 4) and with_bert.any() and not without.any()
+
+
+def chinese():
+    return standin.Frontend("v2").pieces("你好", "zh")[0]
