@@ -21,7 +21,7 @@ from utils.convert import cached
 
 FFT, MELS = 400, 40  # samples and channels of the speaker encoder's spectrogram
 WHISPER = ("whisper_base_1", "whisper_base_2")  # the packages that share its file
-PROMPT = "以下是普通话的句子。"  # so that it writes simplified characters
+PROMPTS = {"zh": "以下是普通话的句子。"}  # so that it writes simplified characters
 MOS_WINDOW = 144160  # samples that DNSMOS hears at a time, 9.01 s
 MOS_STEP = SAMPLE_RATE
 # DNSMOS P.835 (Reddy et al., ICASSP 2022): what its network says of the overall quality, to the scale of listeners
@@ -88,19 +88,20 @@ def prepare_encoder() -> Path:
 class Recogniser:
     """Whisper base (Radford et al., "Robust Speech Recognition via Large-Scale Weak Supervision", 2022) on the CPU.
 
-    folder: of `prepare_recogniser`. It runs in INT8, by CTranslate2, without temperature: the same sound gives the same
-    text.
+    folder: of `prepare_recogniser`. language: what is spoken, "zh" or another that Whisper names so. It runs in INT8,
+    by CTranslate2, without temperature: the same sound gives the same text.
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, language: str = "zh") -> None:
         from faster_whisper import WhisperModel
 
         self._model = WhisperModel(str(folder), device="cpu", compute_type="int8", local_files_only=True)
+        self._spoken = {"language": language, "initial_prompt": PROMPTS.get(language)}
 
     def __call__(self, samples: np.ndarray) -> str:
-        """The Mandarin text that is heard, as Whisper writes it; samples of up to 30 s."""
+        """The text that is heard, as Whisper writes it; samples of up to 30 s."""
         decoding = {"beam_size": 5, "temperature": 0.0, "condition_on_previous_text": False, "without_timestamps": True}
-        found, _ = self._model.transcribe(samples, language="zh", initial_prompt=PROMPT, **decoding)
+        found, _ = self._model.transcribe(samples, **self._spoken, **decoding)
         return "".join(segment.text for segment in found)
 
 

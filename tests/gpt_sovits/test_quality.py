@@ -1,0 +1,236 @@
+"""The verdict on cloned voices: who speaks well passes, what must lose loses."""
+
+import numpy as np
+import pytest
+
+from notebooks.gpt_sovits import quality
+from notebooks.gpt_sovits.pipeline import VoiceCloner
+from notebooks.gpt_sovits.quality import SAME, Trial, Voice
+from notebooks.gpt_sovits.reference import Reference, Said
+from notebooks.sambert_hifigan.quality import DISTANCE, FIRST, GAP, OPINION, SIMILARITY
+from notebooks.sambert_hifigan.voiceprint import SAMPLE_RATE
+from tests.gpt_sovits import standin
+from utils import compare, llm, report
+
+SENTENCES = {
+    "en": ("It is seven o'clock, Mister Smith.", "Open the window.", "Where is my coat?"),
+    "zh": ("今天天气很好。", "请把窗户关上。", "我的手机没电了。"),
+}
+TEXTS = [text for texts in SENTENCES.values() for text in texts]
+MUMBLE = 9  # in place of a sentence's number
+LENGTH = int(1.3 * SAMPLE_RATE)
+
+
+def hum(number: int, voice: int, length: int = LENGTH) -> np.ndarray:
+    """A hum of 100 Hz times a sentence's number, which has a low tone for each voice."""
+    times = np.arange(length) / SAMPLE_RATE
+    tones = sum(np.sin(2 * np.pi * f * times) / f for f in range(100 * number, 8000, 100 * number))
+    return (40 * tones + 0.1 * np.sin(2 * np.pi * (30 + 10 * voice) * times)).astype(np.float32)
+
+
+def loudest(sound: np.ndarray, lowest: int, highest: int) -> int:
+    """Hz."""
+    return lowest + int(np.abs(np.fft.rfft(sound[:SAMPLE_RATE]))[lowest:highest].argmax())
+
+
+VOICES = [
+    Voice(name, (hum(7, i, 4 * SAMPLE_RATE), SAMPLE_RATE), "What I say.", "en", new)
+    for i, (name, new) in enumerate({"Anna": False, "Bao": False, "new_Chen": True}.items())
+]
+TRIALS = quality.trials(VOICES, SENTENCES, 3)
+
+
+class Toy:
+    """Tokens are a sentence's number; the first `wrong` trials are mumbled in a voice that nobody has."""
+
+    def __init__(self, wrong: int = 0) -> None:
+        self.wrong = wrong
+
+    def stream(self, text, recording, words, language, spoken, *, seed, split, tokens=None, change=None, top_k=20):
+        assert (words, spoken, split) == ("What I say.", "en", "none") and language in SENTENCES
+        (voice,) = (i for i, x in enumerate(VOICES) if x.recording is recording)
+        number = 1 + TEXTS.index(text)
+        if TRIALS[seed].text != text or seed < self.wrong:
+            number, voice = MUMBLE, 6
+        phones = np.arange(20)
+        if change is not None and (change([standin.Piece("en", text, phones, None)])[0].phones != phones).any():
+            number = MUMBLE
+        said = np.full(12, number) if tokens is None else tokens[0]
+        yield Said(text, hum(int(said[0]), voice), SAMPLE_RATE, said)
+
+
+def recognise(piece: np.ndarray) -> str:
+    starts = range(0, len(piece), LENGTH + int(GAP * SAMPLE_RATE))
+    numbers = [loudest(piece[start : start + SAMPLE_RATE], 95, 1000) // 100 for start in starts]
+    return " ".join("hm" if n == MUMBLE else TEXTS[n - 1] for n in numbers)
+
+
+class Voiceprint:
+    def embed(self, sound: np.ndarray) -> np.ndarray:
+        return np.eye(8, 256)[round((loudest(sound, 25, 95) - 30) / 10)]
+
+
+def opinion(sound: np.ndarray) -> float:
+    """A hum that never changes is good."""
+    change = sound[160:] - sound[:-160]  # in a hundredth of a second
+    return 4 - 3 * float(np.linalg.norm(change) / np.linalg.norm(sound))
+
+
+@pytest.fixture(scope="module")
+def judge() -> quality.Judge:
+    return quality.Judge(TRIALS, dict.fromkeys(SENTENCES, recognise), Voiceprint(), opinion)
+
+
+def test_sentences_of_every_language_are_said_by_all_voices_in_turn():
+    assert [trial.voice.name for trial in TRIALS] == ["Anna", "Bao", "new_Chen"] * 2
+    assert [(trial.text, trial.language) for trial in TRIALS[2:4]] == [("Where is my coat?", "en"), (TEXTS[3], "zh")]
+    assert len(quality.trials(VOICES, SENTENCES, 2)) == 4
+
+
+def test_voices_are_recordings_with_their_words(tmp_path):
+    with pytest.raises(ValueError, match="has no recordings"):
+        quality.voices(tmp_path)
+    for name, words in (("new_b", "今天天气很好。\n"), ("a", "Open the window.")):
+        (tmp_path / f"{name}.mp3").write_bytes(b"")
+        (tmp_path / f"{name}.txt").write_text(words, encoding="utf-8")
+    one, two = quality.voices(tmp_path)
+    assert one == Voice("a", tmp_path / "a.mp3", "Open the window.", "en")
+    assert two == Voice("new_b", tmp_path / "new_b.mp3", "今天天气很好。", "zh", True)
+    (tmp_path / "a.txt").unlink()
+    with pytest.raises(ValueError, match=r"a\.mp3 has no a\.txt"):
+        quality.voices(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("written", "same"),
+    [
+        ("It's late, Mister Smith!", "it is late mr. smith"),
+        ("We didn't see twenty-three cats.", "We did not see 23 cats"),
+        ("Two hundred dollars", "$200"),
+        ("WELL-KNOWN facts...", "well known facts"),
+    ],
+)
+def test_words_that_are_only_written_differently_are_the_same(written, same):
+    assert quality.words(written) == quality.words(same) != []
+
+
+def test_other_words_are_others():
+    assert quality.words("The cat sat.") == ["the", "cat", "sat"] != quality.words("The hat sat.")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "share"),
+    [
+        ([1, 2, 3, 4], [1, 2, 3, 4], 1),
+        ([1, 2, 9, 4], [1, 2, 3, 4], 0.5),
+        ([1, 2], [1, 2, 3, 4], 0.5),
+        ([9], [1], 0),
+        ([1, 2, 3, 4, 5], [1], 0.2),
+    ],
+)
+def test_tokens_agree_until_the_first_that_differs(ours, theirs, share):
+    assert quality.agreement(ours, theirs) == share
+
+
+def test_jumbled_phones_are_the_same_in_another_order():
+    pieces = standin.Frontend("v2").pieces("Good morning to you. 你好你好你好", "auto")
+    mixed = quality.jumbled(np.random.default_rng(0))(pieces)
+    for piece, other in zip(pieces, mixed, strict=True):
+        assert sorted(piece.phones) == sorted(other.phones) and piece.phones.tolist() != other.phones.tolist()
+        assert piece.text == other.text and piece.word2ph is other.word2ph
+
+
+@pytest.mark.parametrize(
+    ("metric", "precision", "wanted", "threshold"),
+    [
+        (quality.WORDS, "FP16", 0.05, 0.1),
+        (quality.WORDS, "FP16", 0.18, 0.2),
+        (quality.CHARACTERS, "INT4", 0.3, 0.2),
+        (FIRST, "INT8", 1.0, 0.9),
+        (FIRST, "INT8", 0.7, 0.8),
+        (SIMILARITY, "INT8", 0.85, 0.82),
+        (OPINION, "INT8", 3.0, 2.85),
+        (SAME, "INT4", 1.0, 0.1),
+        (SAME, "BF16", 1.0, 0.1),
+        (DISTANCE, "INT8", 0.0, 3.0),
+    ],
+)
+def test_goals_are_near_pytorch_and_no_worse_than_the_aims(metric, precision, wanted, threshold):
+    assert quality.goal(metric, precision, wanted) == pytest.approx(threshold)
+
+
+def test_who_cannot_be_judged_is_told():
+    with pytest.raises(ValueError, match="One voice alone is always the right one"):
+        quality.Judge(TRIALS[:1], {"en": recognise}, Voiceprint(), opinion)
+    for trials in (TRIALS, [*TRIALS[:3], Trial("これ", "ja", VOICES[0])]):
+        with pytest.raises(ValueError, match=f"Nobody listens to {trials[-1].language}."):
+            quality.Judge(trials, {"en": recognise, "ja": recognise}, Voiceprint(), opinion)
+
+
+def test_every_sound_is_heard_as_loud(judge):
+    levels = []
+
+    class Listening(Voiceprint):
+        def embed(self, sound):
+            levels.append(20 * np.log10(np.sqrt(np.square(sound).mean())))
+            return super().embed(sound)
+
+    other = quality.Judge(TRIALS, judge.recognise, Listening(), opinion)
+    other.likeness([scale * hum(1, 0) for scale in (0.01, 0.1, 1, 2, 3, 4)], other.right)
+    assert len(levels) == 9 and np.ptp(levels) < 1e-3
+
+
+def test_known_and_new_voices_are_told_apart(judge):
+    """The new voice mumbles: the known ones are understood as before."""
+    sounds = [hum(MUMBLE if i % 3 == 2 else i + 1, i % 3) for i in range(6)]
+    found = judge.measure(sounds)
+    for metric in (quality.WORDS, quality.CHARACTERS):
+        assert found[metric, quality.KNOWN] == 0 and found[metric, quality.NEW] == 1
+    for group in (quality.KNOWN, quality.NEW):
+        assert found[FIRST, group] == found[SIMILARITY, group] == 1
+    found = judge.likeness([hum(1, 0)] * 6, judge.right)
+    assert found[FIRST, quality.KNOWN] == 0.5 and found[FIRST, quality.NEW] == 0
+
+
+def test_the_table_passes_who_speaks_well_and_its_controls_lose(judge, tmp_path):
+    rows = quality.table(judge, {"FP16": Toy(), "INT4": Toy()}, Toy())
+    compare.check(rows)
+    metrics = {row["metric"]: row["control"] for row in rows if "control" in row}
+    groups = [x for x in quality.BETTER if x not in (OPINION, SAME, DISTANCE)]
+    assert set(metrics) == {f"{x}, {group}" for x in groups for group in (quality.KNOWN, quality.NEW)} | {
+        OPINION,
+        SAME,
+        DISTANCE,
+    }
+    for metric in metrics:
+        mine = [row for row in rows if row["metric"] == metric]
+        assert [row["precision"] for row in mine] == ["FP16", "INT4", None] and "controls" in mine[-1]
+        assert metrics[metric] == quality.CONTROLS[next(x for x in quality.BETTER if metric.startswith(x))]
+    report.save("gpt_sovits", model="tiny", device="CPU", parity=[], quality=rows, speed=[], folder=tmp_path)
+
+
+def test_the_table_fails_a_precision_that_is_wrong(judge):
+    rows = quality.table(judge, {"FP16": Toy(), "INT8": Toy(wrong=6)}, Toy())
+    failing = {(row["metric"].partition(", ")[0], row["precision"]) for row in rows if compare.passes(row) is False}
+    wrong = ("word error rate", "character error rate", FIRST, SIMILARITY, SAME)
+    assert failing == {(metric, "INT8") for metric in wrong}
+
+
+def test_a_reference_that_is_not_understood_fails(judge, tmp_path):
+    rows = quality.table(judge, {"FP16": Toy(wrong=6)}, Toy(wrong=6))
+    assert any(row["metric"].startswith("word error rate") and compare.passes(row) is False for row in rows)
+    with pytest.raises(report.InvalidResults, match="out of reach of the reference"):
+        report.save("gpt_sovits", model="tiny", device="CPU", parity=[], quality=rows, speed=[], folder=tmp_path)
+
+
+def test_pipeline_and_pytorch_are_judged_by_the_same_call(checkpoint, ir, voice, frontend):
+    """Tokens of the one, said by the other, sound the same; another seed draws others."""
+    cloner, reference = VoiceCloner(ir, **llm.EXACT), Reference(checkpoint)
+    trial = Trial("今天天气很好。", "zh", Voice("someone", voice, "The words that are said here", "en"))
+    said, tokens = quality.speak(cloner, trial, 3)
+    again, same = quality.speak(reference, trial, 3, tokens=[tokens])
+    assert tokens.tolist() == same.tolist() and len(said) == len(again) == 16 * 40 * len(tokens)
+    assert np.abs(said - again).max() < 1e-3 * np.abs(said).max()
+    _, mixed = quality.speak(reference, trial, 3, change=quality.jumbled(np.random.default_rng(0)), **quality.GREEDY)
+    _, plain = quality.speak(reference, trial, 3, **quality.GREEDY)
+    assert mixed.tolist() != plain.tolist()
