@@ -33,6 +33,7 @@ def network_picture() -> Figure:
     tokens = box(axes, 4.2, 2.4, "semantic\ntokens", PICTURE)
     arrows(axes, [voice, box(axes, 1.5, 2.4, "HuBERT"), box(axes, 2.8, 2.4, "codebook"), tokens])
     phones = box(axes, 2.8, 0.6, "phones and\nBERT features", PICTURE)
+    spelled = box(axes, 7.5, 0.3, "phones of\nthe text", PICTURE)
     front = box(axes, 1.5, 0.6, "front end")
     arrows(axes, [words, front, phones])
     arrows(axes, [text, front])
@@ -43,7 +44,7 @@ def network_picture() -> Figure:
     synthesizer = box(axes, 9.1, 1.5, "synthesizer")
     arrows(axes, [decoder, new, synthesizer, box(axes, 10.5, 1.5, "cloned\nspeech", SOUND)])
     arrows(axes, [voice, box(axes, 5.8, 3.2, "encoder of style", VOICE), synthesizer])
-    arrows(axes, [phones, synthesizer])
+    arrows(axes, [phones, spelled, synthesizer])
     axes.set(xlim=(-0.6, 11.1), ylim=(-0.4, 3.5))
     axes.axis("off")
     return figure
