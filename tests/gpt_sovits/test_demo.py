@@ -14,6 +14,7 @@ from notebooks.gpt_sovits.pipeline import Figures, VoiceCloner
 from notebooks.gpt_sovits.recording import is_marked
 from tests.gpt_sovits import standin
 from utils.demo import start
+from utils.sound import mp3
 
 WORDS = "The words that are said in the recording"
 TEXT = "Yes it is. No it is not."
@@ -45,10 +46,10 @@ def recordings(voice, tmp_path_factory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def samples(recordings, tmp_path_factory) -> Path:
-    """A folder of voices as the room has one; FFmpeg reads WAV files under any name."""
+def samples(voice, tmp_path_factory) -> Path:
+    """A folder of voices as the room has one."""
     folder = tmp_path_factory.mktemp("samples")
-    (folder / "someone.mp3").write_bytes(Path(recordings["good"]).read_bytes())
+    (folder / "someone.mp3").write_bytes(mp3(*voice))
     (folder / "someone.txt").write_text(WORDS, encoding="utf-8")
     return folder
 

@@ -132,6 +132,12 @@ def test_whisper_is_whole_and_hears_nothing_in_silence():
     assert listening.Recogniser(folder)(np.zeros(SAMPLE_RATE, np.float32)) == ""
 
 
+def test_whisper_hears_the_language_that_it_is_told():
+    said = synthesise("The train to London leaves at noon.", "en-us", "m3").samples
+    heard = listening.Recogniser(listening.prepare_recogniser(), "en")(said)
+    assert heard.strip() == "The train to London leaves at noon."
+
+
 def test_the_converted_encoder_takes_any_length():
     model = listening.convert_encoder(listening.SpeakerEncoder().eval())
     compiled = ov.Core().compile_model(model, "CPU")
