@@ -28,6 +28,7 @@ MODELS = {  # MODEL: checkpoint (checkpoints.toml), group size of its INT4, memo
     "released": {"checkpoint": "gpt_sovits", "group_size": 128, "ram_gb": 6},
 }
 SETTINGS, VOCABULARY = "config.json", "tokenizer.json"
+PAST = "past_key_values"
 COMPRESSED = ("hubert", "bert", "text_embeddings", "audio_embeddings", "language")  # the others are convolutions
 
 
@@ -96,17 +97,24 @@ def convert_language(network: Text2SemanticDecoder) -> ov.Model:
     (int64, no dimensions: how many of the rows are phones, which see one another; 0 once they are in the cache),
     `beam_idx` [B] int32 (which row of the cache each row goes on from); output `logits` [B, tokens] of what follows.
     """
+    step, example, shapes, outputs = language_step(network)
+    traced = tracing.trace(step, example, shapes, outputs)
+    past, present = (name for name in example if name.startswith(PAST)), outputs[1:]
+    return tracing.stateful(traced, dict(zip(past, present, strict=True)))
+
+
+def language_step(network: Text2SemanticDecoder) -> tuple[nn.Module, dict[str, Tensor], list, list[str]]:
+    """What `tracing.trace` takes of the language model with its KV cache as inputs and outputs: the network, its inputs
+    by name, their shapes, and the names of its outputs. A cache `PAST` is [B, H, cached, D / H]."""
     heads, width = network.heads, network.ar_predict_layer.in_features
     states = [f"{layer}.{kind}" for layer in range(len(network.h["layers"])) for kind in ("key", "value")]
-    past, present = ([f"{when}.{state}" for state in states] for when in ("past_key_values", "present"))
     example = {
         "inputs_embeds": torch.zeros(2, 3, width),
         "attention_mask": torch.ones(2, 5, dtype=torch.int64),
         "text_length": torch.tensor(0),
-    } | {name: torch.zeros(2, heads, 2, width // heads) for name in past}
-    shapes = [[-1, -1, width], [-1, -1], []] + [[-1, heads, -1, width // heads]] * len(past)
-    traced = tracing.trace(_Language(network), example, shapes, ["logits", *present])
-    return tracing.stateful(traced, dict(zip(past, present, strict=True)))
+    } | {f"{PAST}.{state}": torch.zeros(2, heads, 2, width // heads) for state in states}
+    shapes = [[-1, -1, width], [-1, -1], []] + [[-1, heads, -1, width // heads]] * len(states)
+    return _Language(network), example, shapes, ["logits", *(f"present.{state}" for state in states)]
 
 
 CONVERT = {  # sub-model: the part of the checkpoint that it needs, its function
