@@ -32,13 +32,13 @@ REFERENCE = 4.5  # seconds of the recording: with the silence after it, 127 toke
 CHARACTERS, SAID, TOKENS = 40, 20, 100  # of both texts; of the sentence alone; 4 seconds that it lasts
 TYPES = {"FP32": torch.float32, "BF16": torch.bfloat16}
 VOCODER = "vocoder"  # a part of the synthesizer, measured alone beside it
-FREE = {  # axes of each input that depend on the sentence, in ONNX files; the style's short-time Fourier transform of
-    "hubert": [[1]],  # complex numbers cannot be exported
+FREE = {  # the axes of each input that depend on the sentence, in ONNX files
+    "hubert": [[1]],
     "bert": [[1]],
     "semantic": [[1]],
-    "synthesizer": [[1], [1], [], [2]],
+    "synthesizer": [[], [], [], []],  # PyTorch exports its attention, which moves rows by their length, for one length
     VOCODER: [[2], []],
-}
+}  # not the style: its short-time Fourier transform is of complex numbers, which cannot be exported
 Arrays = Sequence[np.ndarray]
 
 
