@@ -192,9 +192,9 @@ def limits(rows: list[dict], folders: Mapping[str, Path], synthesizer: nn.Module
 
 
 def language_gb(folders: Mapping[str, Path], precision: str) -> float:
-    """GB of the language model's weights as they are computed with."""
-    file = (folders[precision if precision in folders else "FP16"] / xml("language")).with_suffix(".bin")
-    return bench.size_mb(file) / 1e3 * (2 if precision == "FP32" else 1)  # of FP16 they become FP32
+    """GB of the language model's weights. Those in FP16 are read as such, whatever the arithmetic."""
+    file = folders[precision if precision in folders else "FP16"] / xml("language")
+    return bench.size_mb(file.with_suffix(".bin")) / 1e3
 
 
 @torch.inference_mode()

@@ -145,23 +145,26 @@ def test_onnx_files_take_other_lengths(eager, onnx):
 
 def test_every_decoder_says_the_same_and_forgets_the_sentence_before(decoders, given):
     phones, bert, prompts = given["tokens"]
-    expected = peers.greedy(decoders["torch"], phones, bert, prompts).tolist()
-    other = peers.greedy(decoders["torch"], phones[::-1].copy(), bert, prompts[:9]).tolist()
-    assert len(expected) == 12 and len(set(expected)) > 2 and max(expected) < small.CODES and other != expected
+    sentences = given["tokens"], (phones[::-1].copy(), bert, prompts[:9])
+    expected = [peers.greedy(decoders["torch"], *sentence).tolist() for sentence in sentences]
+    assert all(len(tokens) == 12 and max(tokens) < small.CODES for tokens in expected)
     for name, decoder in decoders.items():
         for _ in range(2):
-            assert peers.greedy(decoder, phones, bert, prompts).tolist() == expected, name
-            assert peers.greedy(decoder, phones[::-1].copy(), bert, prompts[:9]).tolist() == other, name
+            assert [peers.greedy(decoder, *sentence).tolist() for sentence in sentences] == expected, name
 
 
 def test_every_decoder_s_logits_are_those_of_pytorch(decoders, given):
-    def logits(decoder) -> np.ndarray:
-        return np.stack([decoder.prefill(*given["tokens"]), *(decoder.step(token) for token in (3, 31, 3))])
+    """Tokens are given, for random networks repeat theirs."""
 
-    expected = logits(decoders["torch"])
-    assert np.ptp(expected, 0).max() > 0.1
+    def logits(decoder, tokens: tuple[int, ...]) -> np.ndarray:
+        return np.stack([decoder.prefill(*given["tokens"]), *(decoder.step(token) for token in tokens)])
+
+    scripts = (3, 31, 3), (4, 0, 7)
+    expected = [logits(decoders["torch"], script) for script in scripts]
+    assert (np.abs(expected[0] - expected[1]).max(1) > 0.01).tolist() == [False, True, True, True]
     for name, decoder in decoders.items():
-        assert np.abs(logits(decoder) - expected).max() < 5e-5, name
+        for script, theirs in zip(scripts, expected, strict=True):
+            assert np.abs(logits(decoder, script) - theirs).max() < 5e-5, name
 
 
 def test_bf16_rounds_all_but_what_decides(eager, checkpoint, given):
@@ -268,7 +271,10 @@ def test_limits_are_shares_of_what_was_measured_in_the_same_run(ir, tmp_path, mo
         "read bandwidth, GB/s": 20,
         "operations of the synthesizer for the sentence, GFLOP": 2,
         **{f"tokens/s after the first at {x}": y for x, y in (("FP32", 20), ("BF16", 40), ("INT4", 100))},
-        **{f"share of the bandwidth that they take at {x}": 0.1 for x in ("FP32", "BF16", "INT4")},
+        **{
+            f"share of the bandwidth that they take at {x}": y
+            for x, y in (("FP32", 0.05), ("BF16", 0.1), ("INT4", 0.1))
+        },
         **{f"real-time factor of the whole at {x}": 0.2 for x in ("FP32", "BF16", "INT4")},
         **{"large matrix product at FP32, GFLOP/s": 100, "share of it that the synthesizer reaches at FP32": 0.8},
         **{"large matrix product at BF16, GFLOP/s": 400, "share of it that the synthesizer reaches at BF16": 0.5},
