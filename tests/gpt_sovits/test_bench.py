@@ -191,27 +191,16 @@ def folders(ir, tmp_path_factory) -> dict[str, Path]:
     return {"FP16": ir} | made
 
 
-@pytest.fixture
-def exported(onnx, monkeypatch) -> None:
-    """ONNX files are those of the fixture."""
-
+def test_rows_name_every_runtime_and_pass_the_schema(checkpoint, folders, onnx, vocoder, tmp_path, monkeypatch):
     def export(checkpoint, given, folder) -> None:
         shutil.copytree(onnx, folder, dirs_exist_ok=True)
 
-    monkeypatch.setattr(peers, "export", export)
-
-
-def test_rows_name_every_runtime_and_pass_the_schema(checkpoint, folders, exported, tmp_path, monkeypatch):
-    peaks, networks = {}, []
-
-    def peak(once, runtime, path, precision, sentence) -> float:
-        once(runtime, path, precision, sentence)
-        return peaks.setdefault((runtime, precision), 100.0 + len(peaks))
-
+    networks = []
+    monkeypatch.setattr(peers, "export", export)  # once is enough
+    monkeypatch.setattr(peers, "convert_vocoder", lambda checkpoint, path: vocoder)
     monkeypatch.setattr(bench.bench, "torch_precision", lambda: "BF16")
-    monkeypatch.setattr(bench.bench, "peak_rss_mb", peak)
     monkeypatch.setattr(torch, "compile", lambda network, dynamic: networks.append(network) or network)
-    rows = bench.measured(checkpoint, folders, rounds=1, compiling=True, label="small")
+    rows = bench.time_all(checkpoint, folders, rounds=1, compiling=True, label="small")
     found, named = {}, bench.names()
     for row in rows:
         found.setdefault((row["runtime"], row["precision"]), set()).add(row["workload"])
@@ -232,8 +221,8 @@ def test_rows_name_every_runtime_and_pass_the_schema(checkpoint, folders, export
     assert len(rows) == sum(map(len, expected.values())) and isinstance(networks[0], SynthesizerTrn)
     times = {(row["runtime"], row["precision"], row["workload"]): row["median_ms"] for row in rows}
     for row in rows:
-        key = row["runtime"], row["precision"]
-        assert row["peak_rss_mb"] == peaks.get(key) and (row["model_mb"] is not None) == (key in peaks)
+        alone = row["runtime"] in (bench.EAGER, bench.OURS)
+        assert (row["model_mb"] is not None) == alone and row["label"] == "small"
         theirs = {kind: times.get((bench.EAGER, kind, row["workload"]), np.inf) for kind in ("FP32", "BF16")}
         peer = theirs.get(row["precision"]) or min(theirs.values())
         assert row["ratio_to_torch"] == pytest.approx(peer / row["median_ms"])
@@ -242,6 +231,23 @@ def test_rows_name_every_runtime_and_pass_the_schema(checkpoint, folders, export
     assert amounts == pytest.approx({name: of.get(work, 12 / 25) for work, name in named.items()})
     path = report.save("gpt_sovits", model="tiny", device="CPU", parity=[], quality=[], speed=rows, folder=tmp_path)
     assert len(report.load(path)["speed"]) == len(rows)
+
+
+def test_rows_have_the_memory_of_who_says_it_alone(checkpoint, folders, ours, monkeypatch):
+    peaks = {}
+
+    def peak(once, runtime, path, precision, sentence) -> float:
+        if runtime == bench.OURS:
+            once(runtime, path, precision, sentence)
+        return peaks.setdefault((runtime, precision), 100.0 + len(peaks))
+
+    monkeypatch.setattr(bench, "openvino", lambda path, precision: {folders["FP16"]: ours}[path])
+    monkeypatch.setattr(bench.bench, "torch_precision", lambda: "FP32")
+    monkeypatch.setattr(bench.bench, "peak_rss_mb", peak)
+    kinds = (bench.EAGER, bench.OURS, bench.ONNX)
+    monkeypatch.setattr(bench, "time_all", lambda *given: [{"runtime": x, "precision": "FP32"} for x in kinds])
+    rows = bench.measured(checkpoint, {"FP16": folders["FP16"]}, rounds=1)
+    assert [row["peak_rss_mb"] for row in rows] == [100, 101, None]
 
 
 def test_without_bf16_there_is_none(checkpoint, folders, monkeypatch):
