@@ -229,12 +229,11 @@ def main() -> None:
     place = weights.models_dir()
     preflight.check(ram_gb=14, disk_gb=6, what="The benchmark at the released size")
     place.mkdir(parents=True, exist_ok=True)
-    rows, notes = [], {"ONNX Runtime": ABOUT_ONNX}
+    notes = {"ONNX Runtime": ABOUT_ONNX}
     with bench.exclusive() as load, TemporaryDirectory(dir=place) as scratch:
-        if tiny["checkpoint"] in weights.sources():
-            checkpoint = weights.resolve(tiny["checkpoint"])
-            folders = converted(checkpoint, Path(scratch) / "tiny", tiny["group_size"])
-            rows += measured(checkpoint, folders, rounds=7)
+        checkpoint = weights.resolve(tiny["checkpoint"])
+        folders = converted(checkpoint, Path(scratch) / "tiny", tiny["group_size"])
+        rows = measured(checkpoint, folders, rounds=7)
         checkpoint = seeded_checkpoint(Path(scratch) / "checkpoint")
         folders = converted(checkpoint, Path(scratch) / "released", released["group_size"])
         timed = measured(checkpoint, folders, rounds=5, compiling=True, label=SPEED_ONLY)

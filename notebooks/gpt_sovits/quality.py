@@ -135,7 +135,7 @@ def speak(cloner: Cloner, trial: Trial, seed: int, **options) -> tuple[np.ndarra
 
 def words(text: str) -> list[str]:
     """The words of an English text as Whisper's authors count them: small letters, numbers as digits, no marks."""
-    return NORMALISED(text).split()
+    return [word for word in NORMALISED(text).split() if any(map(str.isalnum, word))]
 
 
 NORMALISED = EnglishTextNormalizer({})  # without its table of British and American spellings

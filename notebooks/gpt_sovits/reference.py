@@ -17,7 +17,7 @@ import torch
 from notebooks.gpt_sovits import recording
 from notebooks.gpt_sovits.checkpoint import find, load_bert, load_hubert, load_sovits, load_t2s
 from notebooks.gpt_sovits.convert import VOCABULARY
-from notebooks.gpt_sovits.pipeline import FEWEST, HEARD, MARKS, PAUSE, ROOM, SILENCE, SLOW
+from notebooks.gpt_sovits.pipeline import HEARD, PAUSE, ROOM, SILENCE, SLOW
 from notebooks.gpt_sovits.recording import Sound
 from notebooks.gpt_sovits.semantic import FIRST, LIMIT, generate
 from notebooks.gpt_sovits.sovits import NOISE
@@ -107,7 +107,7 @@ class Reference:
         voice = self.hear(reference, reference_text, reference_language or language, speaker)
         texts = [piece for piece in self.split(text, split) if any(map(str.isalnum, piece))]
         for i, piece in enumerate(texts):
-            rng, spelled = np.random.default_rng((seed, i)), change(self.pieces(piece, language))
+            rng, spelled = np.random.default_rng((seed, i)), change(self.frontend.pieces(piece, language))
             if tokens is None:
                 drawn = self.tokens(voice, spelled, rng, **sampling)
             else:
@@ -125,16 +125,7 @@ class Reference:
         prompts = self.network.encode(states.transpose(1, 2))[0].numpy()
         spectrogram = self.network.spectrogram(torch.from_numpy(heard.at(self.sample_rate))[None])
         given = [] if speaker is None else [torch.from_numpy(np.float32(speaker)).reshape(1, -1)]
-        return Voice(self.pieces(words, language), prompts, self.network.style(spectrogram, *given))
-
-    def pieces(self, text: str, language: str) -> list:
-        """What the front end makes of a text, which gets a mark at its end, and one before it where it is short."""
-        text = text.strip()
-        if not text.endswith(tuple(MARKS)):
-            text += "." if text[-1].isascii() else "。"
-        pieces = self.frontend.pieces(text, language)
-        short = sum(len(piece.phones) for piece in pieces) < FEWEST
-        return self.frontend.pieces("." + text, language) if short else pieces
+        return Voice(self.frontend.pieces(words, language), prompts, self.network.style(spectrogram, *given))
 
     def tokens(self, voice: Voice, pieces: list, rng: np.random.Generator, **sampling: float) -> np.ndarray:
         """The tokens [N] int64 that say the pieces; sampling: of `semantic.probabilities`, SAMPLING by default."""
