@@ -1,22 +1,14 @@
 """The speech that is learned from: Kokoro's letters for our phones, who speaks, and files that are made once."""
 
-from typing import NamedTuple
-
 import numpy as np
 import pytest
 
 from notebooks.gpt_sovits import sentences, speech
+from notebooks.gpt_sovits.frontend import Piece
 from notebooks.sambert_hifigan.teacher import Utterance
 
 SYMBOLS = tuple(sorted({*speech.MARKS, *speech.CONSONANTS, "AH0", "AH1", "OW1", "zh", "ong1", "UNK"}))
 NAMES = [f"{x}{sex}_{i}" for x in "abefz" for sex in "fm" for i in range(3)] + list(speech.UNSEEN)
-
-
-class Piece(NamedTuple):
-    language: str
-    text: str
-    phones: np.ndarray
-    word2ph: np.ndarray | None
 
 
 class Frontend:
