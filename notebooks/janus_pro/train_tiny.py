@@ -4,7 +4,7 @@ Five stages, each kept in models/janus_pro-training, so that a run that was stop
   vq       the autoencoder learns pictures as 144 tokens and back
   seeing   vision tower and aligner learn what is where: shape and colour at four points of every patch
   judging  the language model learns, by words alone, what follows from the places of two things
-  naming   the aligner learns to pass things on by the language model's own embeddings of their names
+  naming   the aligner learns to pass things on by the language model's own embeddings of their names and places
   both     aligner and language model learn to answer questions, and language model and image head to draw
 Scenes come from pictures.py, questions from utils.questions; both are drawn as training goes. Seeded. Writes FP16
 safetensors, configuration, processor and tokenizer to tiny/ and prints the share of right answers and drawings.
@@ -28,29 +28,32 @@ from notebooks.janus_pro import pictures, quality
 from notebooks.janus_pro.convert import PADDING, TAGS
 from notebooks.janus_pro.network import encode_pictures, save_tiny
 from utils import questions
-from utils.scenes import COLOURS, SHAPES, Scene, draw, label_maps
+from utils.scenes import COLOURS, PLACES, SHAPES, Scene, draw, label_maps
 from utils.training import half, optimise
 from utils.vision_language import FP32_ATTENTION, byte_level_bpe, padded, pointed
 
 TINY = Path(__file__).parent / "tiny"
 WORK = Path(__file__).parents[2] / "models" / "janus_pro-training"
 SEEDS = {"vq": 1, "seeing": 2, "judging": 3, "naming": 4, "both": 5}
-STEPS = {"vq": 2400, "seeing": 1500, "judging": 300, "naming": 300, "both": 4000}
+STEPS = {"vq": 2400, "seeing": 1000, "judging": 300, "naming": 300, "both": 3500}
 RATES = {"vq": 1e-3, "seeing": 2e-3, "judging": 1e-3, "naming": 1e-3, "both": 1.5e-3}
 DESCRIBED, PORTRAYED = 0.1, 0.4  # shares of conversations that only describe a picture, or one thing after another
 TURNS = 6  # questions of the others, at most
 UNPROMPTED = 0.1  # share of drawings whose words are padding: guidance sets the two against each other
 CLASSES = (len(SHAPES) + 1, len(COLOURS) + 1)  # of a point: 0 is none of them
 HARD = 3.0  # weight of yes and of no among the tokens of answers
-DRAWING = 2.0  # weight of a drawing's tokens, most of which are white
+DRAWING = 4.0  # weight of a drawing's tokens, most of which are white
 NAMED = 4.0  # a name is there where the output reaches this far along its embedding
 EDGES = 2.0  # how much more the autoencoder's errors count where black meets white
 MISREAD = 0.2  # weight of colours that cannot be read from the autoencoder's codes
 FREE = 300  # steps of the autoencoder without codes
 REVIVED = 50  # steps after which codes that nothing took begin anew
+ALIKE = 0.96  # codes whose cosine is larger become one
 PATCH = 8
 ALL_PAIRS = pictures.KNOWN_PAIRS + pictures.NEW_PAIRS
-TOKENS = (pictures.SIDE // PATCH) ** 2  # of a picture that is seen, and of one that is drawn
+ROWS = pictures.SIDE // PATCH
+TOKENS = ROWS**2  # of a picture that is seen, and of one that is drawn
+PLACE_WORDS = tuple(dict.fromkeys(" ".join(PLACES).split()))
 
 VOCABULARY = 512
 BEGIN, END = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"
@@ -189,8 +192,9 @@ class Batches:
         return {"pixels": pixels([draw(scene) for scene in scenes])} | padded(rows, PAD)
 
     def names(self) -> list[Tensor]:
-        """Token ids of the names of all shapes and of all colours, as words within a text."""
-        return [torch.tensor([self.encode(f" {name}") for name in names])[:, 0] for names in (SHAPES, list(COLOURS))]
+        """Token ids of the names of all shapes, of all colours, and of places' parts, as words within a text."""
+        aspects = SHAPES, list(COLOURS), PLACE_WORDS
+        return [torch.tensor([self.encode(f" {name}") for name in names])[:, 0] for names in aspects]
 
     def points(self, count: int, rng: np.random.Generator) -> dict[str, Tensor]:
         """Pictures, and what is at four points of each patch [n, patches, 4, 2]."""
@@ -207,8 +211,17 @@ def at_points(scene: Scene) -> Tensor:
     """Shape and colour at four points of each patch of a scene [patches, 4, 2], as `label_maps` numbers them."""
     begin, step = PATCH // 4, PATCH // 2
     points = label_maps(scene)[:2, begin::step, begin::step].astype(np.int64)
-    side = pictures.SIDE // PATCH
-    return torch.from_numpy(points.reshape(2, side, 2, side, 2).transpose(1, 3, 2, 4, 0).reshape(side**2, 4, 2))
+    return torch.from_numpy(points.reshape(2, ROWS, 2, ROWS, 2).transpose(1, 3, 2, 4, 0).reshape(TOKENS, 4, 2))
+
+
+def named_at(truth: Tensor) -> list[Tensor]:
+    """Which shapes, colours and PLACE_WORDS [n, patches, names] name what is at patches' points [n, patches, 4, 2]
+    and the ninth where it is."""
+    there = [F.one_hot(x, c).amax(-2)[..., 1:].float() for x, c in zip(truth.unbind(-1), CLASSES, strict=True)]
+    ninth = torch.arange(ROWS) * 3 // ROWS
+    places = [PLACES[3 * row + column].split() for row in ninth for column in ninth]
+    where = torch.tensor([[float(word in place) for word in PLACE_WORDS] for place in places])
+    return [*there, where * there[0].amax(-1, keepdim=True)]
 
 
 def settings(stage: str) -> dict[str, float]:
@@ -293,12 +306,27 @@ def unlike(made: Tensor, true: Tensor) -> Tensor:
     return total
 
 
+def merged(codes: Tensor, taken: Tensor) -> Tensor:
+    """Codes [n, C] of length 1, those alike replaced by the one that was `taken` [n] most often.
+
+    Pictures lose nothing by it, and who is to draw need not guess which of several equals an encoder would take.
+    """
+    fewer, kept = codes.clone(), []
+    for code in taken.argsort(descending=True, stable=True).tolist():
+        near = codes[kept] @ codes[code]
+        if (near > ALIKE).any():
+            fewer[code] = codes[kept[int(near.argmax())]]
+        else:
+            kept.append(code)
+    return fewer
+
+
 def learn_to_encode(model: JanusForConditionalGeneration) -> None:
     """Teach the autoencoder pictures as they are drawn for sentences, of all pairs of colour and shape."""
     network = Autoencoder(model).to(memory_format=torch.channels_last)
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
-        scenes = [pictures.wish(rng, "several", pairs=ALL_PAIRS)[0] for _ in range(16)]
+        scenes = [pictures.wish(rng, "several", pairs=ALL_PAIRS)[0] for _ in range(8)]
         true, colours = pixels([draw(x) for x in scenes]), torch.stack([at_points(x)[..., 1:] for x in scenes])
         revive = step % REVIVED == 0 and FREE <= step < 0.8 * STEPS["vq"]
         used = (network.taken > 0).float().mean()
@@ -314,7 +342,9 @@ def learn_to_encode(model: JanusForConditionalGeneration) -> None:
 
     optimise(WORK / "vq.pt", network, loss, **settings("vq"))
     with torch.no_grad():  # the language model begins with the codes themselves, as long as noise would be
-        codes = F.normalize(model.model.vqmodel.quantize.embedding.weight, dim=-1)
+        codes = F.normalize(network.vq.quantize.embedding.weight, dim=-1)
+        codes = merged(codes, network.taken)
+        network.vq.quantize.embedding.weight.copy_(codes)
         model.model.generation_embeddings.weight.copy_(codes * codes.shape[1] ** 0.5)
 
 
@@ -363,8 +393,7 @@ def named(output: Tensor, truth: Tensor, words: Tensor, names: list[Tensor]) -> 
     """How badly the embeddings of the names of what is at a patch's points [n, patches, 4, 2], and of no others, can be
     found in the aligner's output [n, patches, D]. words: embeddings of length 1; names: as `Batches.names`."""
     total = output.new_zeros(())
-    for aspect, ids in enumerate(names):
-        there = F.one_hot(truth[..., aspect], CLASSES[aspect]).amax(-2)[..., 1:].float()
+    for ids, there in zip(names, named_at(truth), strict=True):
         more = output.new_tensor(4.0)  # most names are not there
         total = total + F.binary_cross_entropy_with_logits(output @ words[ids].T - NAMED, there, pos_weight=more)
     return total

@@ -100,7 +100,7 @@ def test_a_sentence_is_followed_by_its_picture(batches, tokenizer):
 
 def test_names_are_single_tokens(batches, tokenizer):
     decoded = [[tokenizer.decode(i) for i in ids.tolist()] for ids in batches.names()]
-    assert decoded == [[f" {name}" for name in names] for names in (SHAPES, COLOURS)]
+    assert decoded == [[f" {name}" for name in names] for names in (SHAPES, COLOURS, training.PLACE_WORDS)]
 
 
 def test_judging_begins_after_the_places(batches, tokenizer):
@@ -201,18 +201,32 @@ def test_edges_count_more():
     assert training.unlike(true, true) == 0 < training.unlike(inside, true) < training.unlike(edge, true)
 
 
+def test_codes_alike_become_the_one_that_is_taken_most():
+    angles = torch.tensor([0.0, 0.1, 0.2, 1.0])
+    codes = torch.stack([angles.cos(), angles.sin()], 1)
+    assert training.ALIKE < torch.tensor(0.2).cos()
+    found = training.merged(codes, torch.tensor([5.0, 9.0, 0.0, 1.0]))
+    assert torch.equal(found, codes[[1, 1, 1, 3]])
+
+
 def test_an_output_that_holds_the_right_names_alone_is_named_best(batches):
     torch.manual_seed(0)
     words = torch.nn.functional.normalize(torch.randn(training.VOCABULARY, 256), dim=-1)
-    names = batches.names()
-    truth = torch.zeros(1, 2, 4, 2, dtype=torch.int64)
-    truth[0, 0, 1] = torch.tensor([3, 5])  # the third shape in the fifth colour at one point of the first patch
-    held, nothing = 8 * (words[names[0][2]] + words[names[1][4]]), torch.zeros(256)
+    shapes, colours, places = batches.names()
+    bottom_left = training.TOKENS - training.ROWS
+    truth = torch.zeros(1, training.TOKENS, 4, 2, dtype=torch.int64)
+    truth[0, bottom_left, 1] = torch.tensor([3, 5])  # the third shape in the fifth colour at one point of one patch
+    what = words[shapes[2]] + words[colours[4]]
+    where = sum(words[places[training.PLACE_WORDS.index(word)]] for word in ("bottom", "left"))
 
-    def error(first, second):
-        return float(training.named(torch.stack([first, second])[None], truth, words, names))
+    def error(name, patch):
+        output = torch.zeros(1, training.TOKENS, 256)
+        output[0, patch] = 8 * name
+        return float(training.named(output, truth, words, batches.names()))
 
-    assert error(held, nothing) < 0.3 * error(nothing, nothing) < 0.3 * error(nothing, held)
+    right, silent = error(what + where, bottom_left), error(0 * what, 0)
+    assert right < error(what, bottom_left) < silent
+    assert silent < min(error(what, bottom_left + 1), error(where, bottom_left + 1))
 
 
 def test_every_stage_teaches_its_parts_alone(model, batches, short):
