@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import cos, pi
 from pathlib import Path
 from time import perf_counter
@@ -15,8 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from utils.bench import torch_precision
+from utils.muon import Muon
 
 SAVE_EVERY = 250  # steps
+BOLDER = 2.0  # times AdamW's rate is Muon's
 
 
 def optimise(
@@ -27,32 +29,40 @@ def optimise(
     steps: int,
     rate: float,
     seed: int = 0,
+    matrices: Iterable[nn.Parameter] = (),
 ) -> None:
     """Minimise what `loss(step, rng)` gives under "loss" over `steps` steps; the other values are printed, too.
 
-    AdamW at `rate`, which a hundred steps warm up to and half a cosine leads down from. The state is kept in `path`,
-    and a run that was stopped goes on from it. What is drawn from `rng` is a function of `seed` and the step.
+    AdamW at `rate`, which a hundred steps warm up to and half a cosine leads down from; Muon for `matrices`, which are
+    [rows, columns] of hidden layers. The state is kept in `path`, and a run that was stopped goes on from it. What is
+    drawn from `rng` is a function of `seed` and the step.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     keep_memory()
     learned = [p for p in network.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(learned, rate, betas=(0.9, 0.98), weight_decay=1e-2)
+    hidden = {id(matrix): matrix for matrix in matrices}
+    others = [p for p in learned if id(p) not in hidden]
+    optimizers = [(torch.optim.AdamW(others, rate, betas=(0.9, 0.98), weight_decay=1e-2), rate)]
+    if hidden:
+        optimizers.append((Muon(hidden.values(), BOLDER * rate), BOLDER * rate))
     begun = 0
     if path.exists():
         state = torch.load(path, weights_only=True)
         network.load_state_dict(state["network"])
-        optimizer.load_state_dict(state["optimizer"])
+        for (optimizer, _), kept in zip(optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(kept)
         begun = state["step"]
     network.train()
     start, seen = perf_counter(), []
     for step in range(begun, steps):
-        for group in optimizer.param_groups:
-            group["lr"] = rate * pace(step, steps)
         parts = loss(step, np.random.default_rng([seed, step]))
-        optimizer.zero_grad()
+        network.zero_grad()
         parts["loss"].backward()
         nn.utils.clip_grad_norm_(learned, 1.0)
-        optimizer.step()
+        for optimizer, fastest in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = fastest * pace(step, steps)
+            optimizer.step()
         seen.append({key: float(x.detach()) for key, x in parts.items()})
         if step % 100 == 99:
             keys = dict.fromkeys(key for parts in seen for key in parts)
@@ -60,7 +70,8 @@ def optimise(
             print(f"{path.stem} {step + 1}/{steps}: {means}, {perf_counter() - start:.0f} s", flush=True)
             seen = []
         if step % SAVE_EVERY == SAVE_EVERY - 1 or step == steps - 1:
-            state = {"network": network.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}
+            state = {"network": network.state_dict(), "step": step + 1}
+            state["optimizers"] = [optimizer.state_dict() for optimizer, _ in optimizers]
             torch.save(state, path.with_suffix(".partial"))
             os.replace(path.with_suffix(".partial"), path)
     network.eval()

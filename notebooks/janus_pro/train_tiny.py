@@ -35,7 +35,7 @@ from utils.vision_language import FP32_ATTENTION, byte_level_bpe, padded, pointe
 TINY = Path(__file__).parent / "tiny"
 WORK = Path(__file__).parents[2] / "models" / "janus_pro-training"
 SEEDS = {"vq": 1, "seeing": 2, "judging": 3, "naming": 4, "both": 5}
-STEPS = {"vq": 2400, "seeing": 1000, "judging": 300, "naming": 300, "both": 3500}
+STEPS = {"vq": 2400, "seeing": 1000, "judging": 300, "naming": 300, "both": 4000}
 RATES = {"vq": 1e-3, "seeing": 2e-3, "judging": 1e-3, "naming": 1e-3, "both": 1.5e-3}
 DESCRIBED, PORTRAYED = 0.1, 0.4  # shares of conversations that only describe a picture, or one thing after another
 TURNS = 6  # questions of the others, at most
@@ -43,6 +43,7 @@ UNPROMPTED = 0.1  # share of drawings whose words are padding: guidance sets the
 CLASSES = (len(SHAPES) + 1, len(COLOURS) + 1)  # of a point: 0 is none of them
 HARD = 3.0  # weight of yes and of no among the tokens of answers
 DRAWING = 4.0  # weight of a drawing's tokens, most of which are white
+THINGS = 2.0  # weight of those that are not, where it is given that they are not
 NAMED = 4.0  # a name is there where the output reaches this far along its embedding
 EDGES = 2.0  # how much more the autoencoder's errors count where black meets white
 MISREAD = 0.2  # weight of colours that cannot be read from the autoencoder's codes
@@ -50,6 +51,7 @@ FREE = 300  # steps of the autoencoder without codes
 REVIVED = 50  # steps after which codes that nothing took begin anew
 ALIKE = 0.96  # codes whose cosine is larger become one
 PATCH = 8
+SETTINGS = {"processor_config.json": {"system_prompt": ""}, "generation_config.json": {"guidance_scale": 2.0}}
 ALL_PAIRS = pictures.KNOWN_PAIRS + pictures.NEW_PAIRS
 ROWS = pictures.SIDE // PATCH
 TOKENS = ROWS**2  # of a picture that is seen, and of one that is drawn
@@ -455,9 +457,10 @@ def share(logits: Tensor, tokens: Tensor, which: Tensor) -> Tensor:
 
 def learn_both(model: JanusForConditionalGeneration, batches: Batches) -> None:
     """Teach aligner and language model to answer, and the language model with its image parts to draw."""
-    model.model.vision_model.requires_grad_(False)
-    model.model.vqmodel.requires_grad_(False)
-    model.model.language_model.set_attn_implementation(FP32_ATTENTION)
+    network = model.model
+    network.vision_model.requires_grad_(False)
+    network.vqmodel.requires_grad_(False)
+    network.language_model.set_attn_implementation(FP32_ATTENTION)
     verdicts = torch.tensor([batches.encode(f" {word}")[0] for word in ("yes", "no")])
     weight = torch.ones(VOCABULARY)
     weight[verdicts] = HARD  # judging takes longest to learn
@@ -465,16 +468,21 @@ def learn_both(model: JanusForConditionalGeneration, batches: Batches) -> None:
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
         with half():
             words, tokens = answers(model, batches.questions(10, rng))
-            codes, painted = drawn(model, batches.wishes(16, rng))
+            codes, painted = drawn(model, batches.wishes(8, rng))
         asked, wished = F.cross_entropy(words, tokens, weight), F.cross_entropy(codes, painted)
         found = {"answers wrong": asked, "drawings wrong": wished}
         found["words right"] = share(words, tokens, torch.ones_like(tokens, dtype=torch.bool))
         if (judged := torch.isin(tokens, verdicts)).any():
             found["verdicts right"] = share(words, tokens, judged)
-        things = painted != painted.mode().values  # the most frequent token is white
-        return {"loss": asked + DRAWING * wished} | found | {"things right": share(codes, painted, things)}
+        white = painted.mode().values  # the most frequent token
+        things = painted != white
+        which = F.cross_entropy(codes[things].index_fill(-1, white, float("-inf")), painted[things])
+        found |= {"things wrong": which, "things right": share(codes, painted, things)}
+        return {"loss": asked + DRAWING * wished + THINGS * which} | found
 
-    optimise(WORK / "both.pt", model, loss, **settings("both"))
+    layers = [network.language_model.layers, network.aligner, network.generation_aligner, network.generation_head]
+    matrices = [values for part in layers for values in part.parameters() if values.ndim == 2]
+    optimise(WORK / "both.pt", model, loss, **settings("both"), matrices=matrices)
 
 
 def main() -> None:
@@ -489,7 +497,8 @@ def main() -> None:
     learn_both(model, batches)
     save_tiny(TINY, model)
     tokenizer.save_pretrained(TINY)
-    (TINY / "processor_config.json").write_text(json.dumps({"system_prompt": ""}) + "\n", encoding="utf-8")
+    for name, settings in SETTINGS.items():
+        (TINY / name).write_text(json.dumps(settings) + "\n", encoding="utf-8")
     print(quality.summary(quality.Reference(TINY)))
 
 

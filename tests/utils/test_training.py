@@ -60,6 +60,38 @@ def test_half_is_bf16_only_where_it_is_faster(faster, dtype, monkeypatch):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype
 
 
+def learn_to_rotate(path, steps, matrices=True):
+    """Two layers learn a rotation; the layers and the errors of all steps."""
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 8))
+    wanted, errors = torch.linalg.qr(torch.randn(8, 8))[0], []
+
+    def loss(step: int, rng: np.random.Generator):
+        x = torch.from_numpy(rng.standard_normal((64, 8)).astype(np.float32))
+        error = (layers(x) - x @ wanted).square().mean()
+        errors.append(error.item())
+        return {"loss": error}
+
+    muon = [layer.weight for layer in layers] if matrices else []
+    training.optimise(path, layers, loss, steps=steps, rate=0.01, matrices=muon)
+    return layers, errors
+
+
+def test_muon_moves_the_matrices_it_is_given_and_adamw_the_others(tmp_path):
+    (first, start), (_, errors) = (learn_to_rotate(tmp_path / f"{steps}.pt", steps) for steps in (1, 300))
+    by_adamw, _ = learn_to_rotate(tmp_path / "adamw.pt", 1, matrices=False)
+    assert torch.equal(first[0].bias, by_adamw[0].bias) and not torch.equal(first[0].weight, by_adamw[0].weight)
+    assert errors[-1] < 0.2 * start[0]
+
+
+def test_a_stopped_run_with_muon_goes_on_as_if_it_had_not(tmp_path, monkeypatch):
+    _, whole = learn_to_rotate(tmp_path / "whole.pt", 30)
+    pace = training.pace
+    monkeypatch.setattr(training, "pace", lambda step, steps: pace(step, 30))
+    learn_to_rotate(tmp_path / "part.pt", 12)
+    assert learn_to_rotate(tmp_path / "part.pt", 30)[1] == pytest.approx(whole[12:], rel=1e-4)
+
+
 def test_the_pace_warms_up_and_comes_down():
     paces = [training.pace(step, 1000) for step in range(1000)]
     assert paces[0] < 0.02 and max(paces) == pytest.approx(1, abs=0.03) and paces[-1] < 0.03
