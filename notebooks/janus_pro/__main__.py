@@ -29,7 +29,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--prompt", metavar="QUESTION", help="what to ask about the picture")
     parser.add_argument("--max-new-tokens", type=int, default=512, help="tokens of the answer, at most")
     parser.add_argument("--seed", type=int, default=0, help="another one makes another drawing")
-    parser.add_argument("--guidance", type=float, default=5.0, help="how much more to follow the words; 1 just does")
+    guidance = "how much more to follow the words; 1 just does, and without it, it is the model's own"
+    parser.add_argument("--guidance", type=float, help=guidance)
     parser.add_argument("-o", default="drawing.png", metavar="PATH", help="the file that the drawing is written to")
     parser.add_argument("--device", default="CPU", help="OpenVINO's name of the device")
     given = parser.parse_args(arguments)

@@ -252,14 +252,19 @@ def eager(checkpoint: Path, config: JanusConfig, precision: str) -> dict[Key, Ru
     return {(EAGER, precision): Eager(checkpoint, precision)}
 
 
+def shown(precision: str) -> str:
+    """How rows name a precision of an IR: FP16 weights are computed with in BF16, where the machine can."""
+    return "BF16" if precision == "FP16" and bench.torch_precision() == "BF16" else precision
+
+
 def openvino(folder: Path, config: JanusConfig, precision: str) -> dict[Key, Run]:
-    """The pipeline on an IR folder. Its FP16 weights are computed with in BF16, where the machine can."""
-    return {(OURS, "BF16" if precision == "FP16" else precision): OpenVINO(folder, config)}
+    """The pipeline on an IR folder."""
+    return {(OURS, shown(precision)): OpenVINO(folder, config)}
 
 
 def naive(folder: Path, config: JanusConfig, precision: str) -> dict[Key, Run]:
     """The same networks, drawing the naive way."""
-    return {(NAIVE, "BF16" if precision == "FP16" else precision): Naive(folder, config)}
+    return {(NAIVE, shown(precision)): Naive(folder, config)}
 
 
 def once(make: Callable[..., dict[Key, Run]], folder: Path, config: dict, precision: str, todo: list[Work]) -> None:
@@ -355,13 +360,12 @@ def limits(rows: list[dict], folders: Mapping[str, Path], config: JanusConfig, w
     ours = {(row["precision"], row["workload"]): row for row in rows if row["runtime"] == OURS}
     names = {work.step: work.name for work in works(config)}
     for precision, folder in folders.items():
-        shown = "BF16" if precision == "FP16" else precision
         sizes = {
             part: bench.size_mb(folder / convert.xml(part)) / 1e3 for part in ("language", "text_head", "image_head")
         }
         for step, head in (("answer", "text_head"), ("draw", "image_head")):
-            share = (sizes["language"] + sizes[head]) * ours[shown, names[step]]["throughput"] / bandwidth
-            notes[f"{what}, tokens to {step} at {shown}, share of the read bandwidth"] = round(share, 2)
+            share = (sizes["language"] + sizes[head]) * ours[shown(precision), names[step]]["throughput"] / bandwidth
+            notes[f"{what}, tokens to {step} at {shown(precision)}, share of the read bandwidth"] = round(share, 2)
     return notes
 
 
@@ -369,9 +373,9 @@ def live(precisions: tuple[str, ...] = parts.PRECISIONS, rounds: int = 5) -> lis
     """What the notebook measures: the tiny model, all in this process."""
     checkpoint = weights.resolve(convert.MODELS["tiny"]["checkpoint"])
     config = configuration(checkpoint)
-    runs = eager(checkpoint, config, "FP32")
-    if (faster := bench.torch_precision()) != "FP32":
-        runs |= eager(checkpoint, config, faster)
+    runs = {}
+    for precision in dict.fromkeys(["FP32", bench.torch_precision()]):
+        runs |= eager(checkpoint, config, precision)
     for precision in precisions:
         runs |= openvino(convert.prepare("tiny", precision), config, precision)
     runs |= naive(convert.prepare("tiny", precisions[0]), config, precisions[0])
@@ -383,12 +387,12 @@ def main() -> None:
     place = weights.models_dir()
     preflight.check(ram_gb=20, disk_gb=15, what="The benchmark at the released size")
     place.mkdir(parents=True, exist_ok=True)
-    rows, notes = [], {}
+    rows, notes, faster = [], {}, bench.torch_precision()
     with bench.exclusive() as load_now, TemporaryDirectory(dir=place) as scratch:
         large = seeded_checkpoint(released(), tiny, Path(scratch) / "checkpoint")
         for checkpoint, what, model, precisions, peers, rounds, label in (
-            (tiny, "tiny", "tiny", parts.PRECISIONS, ("FP32", "BF16"), 7, None),
-            (large, "released size", "released", ("FP16", "INT4"), ("BF16",), 3, SPEED_ONLY),
+            (tiny, "tiny", "tiny", parts.PRECISIONS, tuple(dict.fromkeys(["FP32", faster])), 7, None),
+            (large, "released size", "released", ("FP16", "INT4"), (faster,), 3, SPEED_ONLY),
         ):
             group_size = convert.MODELS[model]["group_size"]
             folders, conversions = converted(checkpoint, Path(scratch) / model, precisions, group_size, label)

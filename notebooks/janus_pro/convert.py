@@ -28,6 +28,7 @@ MODELS = {  # MODEL: checkpoint (checkpoints.toml), group size of its INT4, memo
 }
 TAGS = ("<image_placeholder>", "<begin_of_image>", "<end_of_image>")
 PADDING = "<｜▁pad▁｜>"  # where the tokenizer names none
+DEFAULT_GUIDANCE = 5.0  # of the authors' program
 
 
 def convert_vision(model: JanusForConditionalGeneration) -> ov.Model:
@@ -134,12 +135,21 @@ def prepare(model: str = "tiny", precision: str = "FP16") -> Path:
 
 def system_prompt(checkpoint: Path) -> str:
     """What a checkpoint is told before every question."""
-    processor = checkpoint / "processor_config.json"
-    given = json.loads(processor.read_text(encoding="utf-8")) if processor.is_file() else {}
-    return given.get("system_prompt", DEFAULT_SYSTEM_PROMPT)
+    return _given(checkpoint, "processor_config.json").get("system_prompt", DEFAULT_SYSTEM_PROMPT)
+
+
+def guidance(checkpoint: Path) -> float:
+    """How strong guidance is for a checkpoint's drawings, if nobody says otherwise."""
+    return float(_given(checkpoint, "generation_config.json").get("guidance_scale") or DEFAULT_GUIDANCE)
 
 
 # --- the details ------------------------------------------------------------------------------------------------
+
+
+def _given(checkpoint: Path, name: str) -> dict:
+    """The values of a checkpoint's configuration file, if it has that one."""
+    file = checkpoint / name
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
 class _Forward(nn.Module):
@@ -181,6 +191,7 @@ def _write_companions(checkpoint: Path, folder: Path) -> None:
         "rows": config.vq_config.num_patches,  # of a picture's tokens, and columns
         "context": config.text_config.max_position_embeddings,
         "system_prompt": system_prompt(checkpoint),
+        "guidance": guidance(checkpoint),
         "tokens": {name: vocabulary[token] for name, token in special.items()},
     }
     (folder / "janus.json").write_text(json.dumps(settings, indent=1), encoding="utf-8")

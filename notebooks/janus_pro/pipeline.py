@@ -80,6 +80,7 @@ class Janus:
             self.image_size, self.rows = settings["image_size"], settings["rows"]
             self.context = settings["context"]  # tokens that a conversation or a drawing may have
             self._system, self._ids = settings["system_prompt"], settings["tokens"]
+            self.guidance = settings["guidance"]  # of drawings, where none is given
             models = {part: core.read_model(folder / f"openvino_{part}_model.xml") for part in PARTS}
             self.tokenizer = genai.Tokenizer(folder)
         except (RuntimeError, ValueError, KeyError, TypeError) as error:
@@ -118,7 +119,7 @@ class Janus:
         self,
         prompt: str,
         seed: int = 0,
-        guidance: float = 5.0,
+        guidance: float | None = None,
         n: int = 1,
         progress: Callable[[np.ndarray], object] | None = None,
         temperature: float = 1.0,
@@ -136,7 +137,7 @@ class Janus:
         self,
         prompt: str,
         seed: int = 0,
-        guidance: float = 5.0,
+        guidance: float | None = None,
         n: int = 1,
         progress: Callable[[np.ndarray], object] | None = None,
         temperature: float = 1.0,
@@ -145,11 +146,13 @@ class Janus:
 
         seed: drawing i of a seed is the same whatever `n` is, as far as the device's arithmetic is. guidance: how much
         more the drawing follows the prompt than it would without it; at 1 it just follows, at 0 the prompt means
-        nothing. progress: is given the tokens so far, [n, t], after each; what it raises ends the drawing. temperature:
-        of sampling; 0 always takes the most probable token. Raises ValueError for numbers that make no sense, a prompt
+        nothing; None takes the checkpoint's own, which is 5 for the released ones. progress: is given the tokens so
+        far, [n, t], after each; what it raises ends the drawing. temperature: of sampling; 0 always takes the most
+        probable token. Raises ValueError for numbers that make no sense, a prompt
         that is empty or too long, and more drawings than `cache_gb` allows.
         """
         _check_text(prompt, "prompt", "Say what to draw.")
+        guidance = self.guidance if guidance is None else guidance
         for name, value in (("guidance", guidance), ("temperature", temperature)):
             if not isinstance(value, Real) or not 0 <= value <= 100:  # NaN is nowhere between
                 raise ValueError(f"{name} is {value!r}: give a number from 0 to 100.")

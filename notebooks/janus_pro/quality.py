@@ -18,8 +18,9 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 from transformers.cache_utils import DynamicCache
 
+from notebooks.janus_pro import convert
 from notebooks.janus_pro.checker import fulfils
-from notebooks.janus_pro.convert import PADDING, TAGS, system_prompt
+from notebooks.janus_pro.convert import PADDING, TAGS
 from notebooks.janus_pro.network import encode_pictures, load
 from notebooks.janus_pro.pictures import NEW_PAIRS, QUESTIONS, WISHES, Wish, held_out, held_out_wishes
 from notebooks.janus_pro.pipeline import normalised, painted
@@ -30,7 +31,6 @@ from utils.questions import Question
 Wished = tuple[Image.Image, Wish]  # a true picture of what is asked for
 LONGEST = 60  # tokens of an answer, reasons included
 COPIES = 3  # drawings of each sentence, side by side
-GUIDANCE = 5.0
 MARGIN, DRAWN_MARGIN = 0.05, 0.1  # how far below PyTorch a share of right answers, or drawings, may be
 ANSWERED, DRAWN, RETURNED = 0.9, 0.8, 0.8  # shares of right answers, drawings, and answers about them, at least
 RECOGNISED = 0.95  # share of true pictures that the checker is right about when the autoencoder gave them back
@@ -52,7 +52,8 @@ class Reference:
         self.tokenizer = PreTrainedTokenizerFast.from_pretrained(checkpoint)
         self.tags = self.tokenizer.convert_tokens_to_ids(list(TAGS))  # placeholder, begin and end of a picture
         self.padding = self.tokenizer.convert_tokens_to_ids(self.tokenizer.pad_token or PADDING)
-        self.system = system_prompt(checkpoint)
+        self.system = convert.system_prompt(checkpoint)
+        self.guidance = convert.guidance(checkpoint)
         self.rows = self.model.config.vq_config.num_patches
 
     @torch.inference_mode()
@@ -76,9 +77,10 @@ class Reference:
 
     @torch.inference_mode()
     def draw_tokens(
-        self, prompt: str, seed: int = 0, guidance: float = GUIDANCE, n: int = 1, temperature: float = 1.0
+        self, prompt: str, seed: int = 0, guidance: float | None = None, n: int = 1, temperature: float = 1.0
     ) -> np.ndarray:
         """[n, rows * rows]: the tokens of `n` drawings."""
+        strength = self.guidance if guidance is None else guidance
         ids = [*self._ids(f"<|User|>: {prompt}\n\n<|Assistant|>:"), self.tags[1]]
         unprompted = [ids[0], *[self.padding] * (len(ids) - 2), ids[-1]]
         embeddings = self.model.get_input_embeddings()(torch.tensor([ids, unprompted])).repeat(n, 1, 1)
@@ -87,13 +89,13 @@ class Reference:
         while len(tokens) < self.rows**2:
             logits = self.model.model.generation_head(self._read(embeddings, cache)).unflatten(0, (n, 2))
             noise = torch.from_numpy(np.stack([chance.gumbel(size=logits.shape[-1]) for chance in chances]))
-            guided = logits[:, 1] + guidance * (logits[:, 0] - logits[:, 1])
+            guided = logits[:, 1] + strength * (logits[:, 0] - logits[:, 1])
             tokens.append((guided + temperature * noise.float()).argmax(-1))
             twice = tokens[-1].repeat_interleave(2)[:, None]
             embeddings = self.model.prepare_embeddings_for_image_generation(twice)
         return torch.stack(tokens, 1).numpy()
 
-    def draw(self, prompt: str, seed: int = 0, guidance: float = GUIDANCE, n: int = 1) -> list[Image.Image]:
+    def draw(self, prompt: str, seed: int = 0, guidance: float | None = None, n: int = 1) -> list[Image.Image]:
         """`n` drawings of what the prompt says."""
         return self.decode(self.draw_tokens(prompt, seed, guidance, n))
 
@@ -152,7 +154,7 @@ def wishes(count: int = 5, kinds: Sequence[str] = WISHES) -> list[Wished]:
     return [wish for kind in kinds for wish in held_out_wishes(kind, count)]
 
 
-def drawings(model, wished: Sequence[Wished], guidance: float = GUIDANCE, what: str = "") -> list[Drawing]:
+def drawings(model, wished: Sequence[Wished], guidance: float | None = None, what: str = "") -> list[Drawing]:
     """COPIES drawings of each wish by a `pipeline.Janus` or a `Reference`; a bar shows the progress."""
     made = []
     for seed, (_, wish) in enumerate(tqdm(wished, desc=f"{what}, drawing", mininterval=1)):
@@ -203,7 +205,7 @@ def agreement(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float
 
 def greedy(model, wished: Sequence[Wished]) -> list[np.ndarray]:
     """The most probable tokens of a drawing of each wish."""
-    return [model.draw_tokens(wish.text, guidance=GUIDANCE, temperature=0) for _, wish in wished]
+    return [model.draw_tokens(wish.text, temperature=0) for _, wish in wished]
 
 
 # --- the table ----------------------------------------------------------------------------------------------------

@@ -173,6 +173,14 @@ def test_without_a_system_prompt_it_is_the_usual_one(halves):
     assert prompt.startswith("You are") and prompt.endswith(".\n\n")
 
 
+def test_guidance_is_the_checkpoints_own(ir, tmp_path):
+    assert json.loads((ir / "janus.json").read_text(encoding="utf-8"))["guidance"] == 5
+    assert convert.guidance(tmp_path) == 5
+    for given, expected in ((2.5, 2.5), (None, 5)):
+        (tmp_path / "generation_config.json").write_text(json.dumps({"guidance_scale": given}))
+        assert convert.guidance(tmp_path) == expected
+
+
 @pytest.mark.parametrize(("precision", "language"), [("INT8", {"u8"}), ("INT4", {"u4"})])
 def test_compressed_weights_are_integers_and_stay_close(ir, tmp_path, precision, language):
     convert.compress(ir, precision, 64, tmp_path)

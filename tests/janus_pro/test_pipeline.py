@@ -136,6 +136,7 @@ def test_guidance_follows_the_prompt(janus):
     }
     assert tokens[DRAWN, 0] == tokens["a red cat.", 0]  # as many tokens, but their words mean nothing
     assert tokens[DRAWN, 5] != tokens["a red cat.", 5]
+    assert tokens[DRAWN, 5] == janus.draw_tokens(DRAWN, 1).tolist()  # the checkpoint's own
 
 
 @torch.inference_mode()
