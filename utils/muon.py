@@ -42,8 +42,10 @@ class Muon(torch.optim.Optimizer):
 
     def _momentum(self, matrix: Tensor, share: float) -> Tensor:
         """The gradient, and what has gathered with it."""
-        gathered = self.state[matrix].setdefault("momentum", torch.zeros_like(matrix))
-        gathered.mul_(share).add_(matrix.grad)
+        state = self.state[matrix]
+        if not state:
+            state["momentum"] = torch.zeros_like(matrix)
+        gathered = state["momentum"].mul_(share).add_(matrix.grad)
         return matrix.grad + share * gathered
 
 

@@ -148,8 +148,8 @@ class Janus:
         more the drawing follows the prompt than it would without it; at 1 it just follows, at 0 the prompt means
         nothing; None takes the checkpoint's own, which is 5 for the released ones. progress: is given the tokens so
         far, [n, t], after each; what it raises ends the drawing. temperature: of sampling; 0 always takes the most
-        probable token. Raises ValueError for numbers that make no sense, a prompt
-        that is empty or too long, and more drawings than `cache_gb` allows.
+        probable token. Raises ValueError for numbers that make no sense, a prompt that is empty or too long, and more
+        drawings than `cache_gb` allows.
         """
         _check_text(prompt, "prompt", "Say what to draw.")
         guidance = self.guidance if guidance is None else guidance
