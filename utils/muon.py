@@ -1,4 +1,4 @@
-"""Muon: an optimizer for the matrices of hidden layers, which transformers learn from in fewer steps than from AdamW.
+"""Muon: an optimizer for the matrices and kernels of hidden layers, which learn from it in fewer steps than from AdamW.
 
 torch.optim.Muon always computes in BF16, dozens of times slower where the processor has none; this one computes in the
 precision of the parameters, all matrices of one shape at once. Source: K. Jordan et al., "Muon: An optimizer for hidden
@@ -19,7 +19,10 @@ RMS = 0.2  # of an update at a rate of 1: AdamW's, so that rates and decay mean 
 
 
 class Muon(torch.optim.Optimizer):
-    """Moves matrices [rows, columns] by their momentum made orthogonal (Nesterov's), with decoupled weight decay."""
+    """Moves matrices [rows, columns] by their momentum made orthogonal (Nesterov's), with decoupled weight decay.
+
+    Kernels of convolutions [out, in, ...] count as matrices of `out` rows.
+    """
 
     def __init__(
         self, matrices: Iterable[nn.Parameter], lr: float, momentum: float = 0.95, weight_decay: float = 1e-2
@@ -35,9 +38,9 @@ class Muon(torch.optim.Optimizer):
                 if matrix.grad is not None:
                     alike[matrix.shape].append(matrix)
             for shape, matrices in alike.items():
-                wanted = torch.stack([self._momentum(matrix, group["momentum"]) for matrix in matrices])
-                moves = orthogonal(wanted) * RMS * max(shape) ** 0.5
-                for matrix, move in zip(matrices, moves, strict=True):
+                wanted = torch.stack([self._momentum(matrix, group["momentum"]).flatten(1) for matrix in matrices])
+                moves = orthogonal(wanted) * RMS * max(wanted.shape[1:]) ** 0.5
+                for matrix, move in zip(matrices, moves.unflatten(2, shape[1:]), strict=True):
                     matrix.mul_(1 - group["lr"] * group["weight_decay"]).sub_(move, alpha=group["lr"])
 
     def _momentum(self, matrix: Tensor, share: float) -> Tensor:

@@ -252,19 +252,14 @@ def eager(checkpoint: Path, config: JanusConfig, precision: str) -> dict[Key, Ru
     return {(EAGER, precision): Eager(checkpoint, precision)}
 
 
-def shown(precision: str) -> str:
-    """How rows name a precision of an IR: FP16 weights are computed with in BF16, where the machine can."""
-    return "BF16" if precision == "FP16" and bench.torch_precision() == "BF16" else precision
-
-
 def openvino(folder: Path, config: JanusConfig, precision: str) -> dict[Key, Run]:
     """The pipeline on an IR folder."""
-    return {(OURS, shown(precision)): OpenVINO(folder, config)}
+    return {(OURS, bench.arithmetic(precision)): OpenVINO(folder, config)}
 
 
 def naive(folder: Path, config: JanusConfig, precision: str) -> dict[Key, Run]:
     """The same networks, drawing the naive way."""
-    return {(NAIVE, shown(precision)): Naive(folder, config)}
+    return {(NAIVE, bench.arithmetic(precision)): Naive(folder, config)}
 
 
 def once(make: Callable[..., dict[Key, Run]], folder: Path, config: dict, precision: str, todo: list[Work]) -> None:
@@ -360,12 +355,13 @@ def limits(rows: list[dict], folders: Mapping[str, Path], config: JanusConfig, w
     ours = {(row["precision"], row["workload"]): row for row in rows if row["runtime"] == OURS}
     names = {work.step: work.name for work in works(config)}
     for precision, folder in folders.items():
+        named = bench.arithmetic(precision)
         sizes = {
             part: bench.size_mb(folder / convert.xml(part)) / 1e3 for part in ("language", "text_head", "image_head")
         }
         for step, head in (("answer", "text_head"), ("draw", "image_head")):
-            share = (sizes["language"] + sizes[head]) * ours[shown(precision), names[step]]["throughput"] / bandwidth
-            notes[f"{what}, tokens to {step} at {shown(precision)}, share of the read bandwidth"] = round(share, 2)
+            share = (sizes["language"] + sizes[head]) * ours[named, names[step]]["throughput"] / bandwidth
+            notes[f"{what}, tokens to {step} at {named}, share of the read bandwidth"] = round(share, 2)
     return notes
 
 
@@ -374,7 +370,7 @@ def live(precisions: tuple[str, ...] = parts.PRECISIONS, rounds: int = 5) -> lis
     checkpoint = weights.resolve(convert.MODELS["tiny"]["checkpoint"])
     config = configuration(checkpoint)
     runs = {}
-    for precision in dict.fromkeys(["FP32", bench.torch_precision()]):
+    for precision in bench.torch_precisions():
         runs |= eager(checkpoint, config, precision)
     for precision in precisions:
         runs |= openvino(convert.prepare("tiny", precision), config, precision)
@@ -387,12 +383,12 @@ def main() -> None:
     place = weights.models_dir()
     preflight.check(ram_gb=20, disk_gb=15, what="The benchmark at the released size")
     place.mkdir(parents=True, exist_ok=True)
-    rows, notes, faster = [], {}, bench.torch_precision()
+    rows, notes = [], {}
     with bench.exclusive() as load_now, TemporaryDirectory(dir=place) as scratch:
         large = seeded_checkpoint(released(), tiny, Path(scratch) / "checkpoint")
         for checkpoint, what, model, precisions, peers, rounds, label in (
-            (tiny, "tiny", "tiny", parts.PRECISIONS, tuple(dict.fromkeys(["FP32", faster])), 7, None),
-            (large, "released size", "released", ("FP16", "INT4"), (faster,), 3, SPEED_ONLY),
+            (tiny, "tiny", "tiny", parts.PRECISIONS, bench.torch_precisions(), 7, None),
+            (large, "released size", "released", ("FP16", "INT4"), (bench.torch_precision(),), 3, SPEED_ONLY),
         ):
             group_size = convert.MODELS[model]["group_size"]
             folders, conversions = converted(checkpoint, Path(scratch) / model, precisions, group_size, label)

@@ -1,6 +1,6 @@
 """Pictures of the drawn world (`utils.scenes`): some to ask about, and some that a sentence asks to be drawn.
 
-Things to be drawn are of one size, on white, on the raster of the autoencoder, so that a few hundred codes tell them.
+Things to be drawn are of one size, on white, on the raster of the autoencoder: each fills four tokens.
 Kept for tests are scenes, wordings, and pairs of colour and shape that training never draws.
 """
 
@@ -17,8 +17,8 @@ from utils.questions import BESIDE, HELD_OUT_WORDINGS, Question, ask, plural
 from utils.scenes import BACKGROUNDS, COLOURS, PLACES, SHAPES, Scene, Thing, draw, random_scene
 
 SIDE = 96  # pixels
-TOKEN = 8  # pixels that a token of a drawing is wide and high
-TALL = 22  # pixels, of a thing to be drawn: it fills three tokens and leaves a seam
+TOKEN = 16  # pixels that a token of a drawing is wide and high
+TALL = 26  # pixels, of a thing to be drawn: it fills two tokens and leaves a seam
 QUESTIONS = ("colour", "shape", "count", "place", "relation")  # kinds of questions
 WISHES = ("thing", "place", "count", "several", "relation", "new pair")  # kinds of sentences
 NUMBERS = {1: "a", 2: "two", 3: "three"}
@@ -31,6 +31,7 @@ NEW_PAIRS = (  # asked for in tests only
     ("blue", "heart"),
 )
 KNOWN_PAIRS = tuple((c, s) for c in COLOURS for s in SHAPES if (c, s) not in NEW_PAIRS)
+ALL_PAIRS = KNOWN_PAIRS + NEW_PAIRS
 POSITIONS = dict.fromkeys(PLACES, "at the") | {"centre": "in the", "left": "on the", "right": "on the"}
 SENTENCES = (
     "{a}",
@@ -53,7 +54,7 @@ Pair = tuple[str, str]  # colour, shape
 
 @dataclass(frozen=True)
 class Wish:
-    """What a sentence of a kind of WISHES asks for: a thing of each pair, and where they are, if it says so.
+    """What a sentence of a kind of WISHES (or `half_told`) asks for: a thing of each pair, and where, if it says so.
 
     place: of PLACES, where the only thing is. beside: of BESIDE, how the first thing lies to the second.
     """
@@ -73,13 +74,18 @@ def any_scene(rng: np.random.Generator) -> Scene:
 
 
 def drawable(rng: np.random.Generator, pairs: Sequence[Pair]) -> Scene:
-    """A scene of these things, each in a ninth of its own."""
+    """A scene of these things, each in the middle of a ninth of its own."""
     things = []
     for (colour, shape), cell in zip(pairs, rng.permutation(9), strict=False):
         row, column = divmod(int(cell), 3)
-        x, y = (SIDE / 3 * at + 1.5 * TOKEN + TOKEN * int(rng.integers(2)) for at in (column, row))
+        x, y = (2 * TOKEN * at + TOKEN for at in (column, row))
         things.append(Thing(shape, colour, x, y, TALL, int(cell)))
     return Scene(SIDE, SIDE, BACKGROUNDS[0], tuple(things))
+
+
+def anything(rng: np.random.Generator) -> Scene:
+    """A scene that could be drawn, with up to six things of any pairs."""
+    return drawable(rng, _pairs(rng, int(rng.integers(7)), ALL_PAIRS))
 
 
 def wish(
@@ -106,6 +112,17 @@ def wish(
     return scene, Wish(kind, str(rng.choice(sentences)).format(a=asked), tuple(chosen), place, beside)
 
 
+def half_told(rng: np.random.Generator) -> tuple[Scene, Wish]:
+    """A sentence that tells only the colour or only the shape of a thing of any pair, and a scene with such a thing.
+
+    In training this is how new pairs are asked for, never by both names.
+    """
+    ((colour, shape),) = pairs = tuple(_pairs(rng, 1, ALL_PAIRS))
+    named = shape if rng.random() < 0.5 else f"{colour} thing"
+    text = str(rng.choice(SENTENCES)).format(a=f"{article(named)} {named}")
+    return drawable(rng, pairs), Wish("half", text, pairs)
+
+
 def lies(cell: int, other: int) -> list[str]:
     """The words of BESIDE that hold of a thing in one ninth and another thing in the other ninth."""
     (y, x), (v, u) = divmod(cell, 3), divmod(other, 3)
@@ -116,9 +133,14 @@ def listed(pairs: Sequence[Pair]) -> str:
     """Things in words: "two red circles and a blue star"."""
     named = []
     for (colour, shape), number in Counter(pairs).items():
-        article = "an" if number == 1 and colour[0] in "aeiou" else NUMBERS[number]
-        named.append(f"{article} {colour} {shape if number == 1 else plural(shape)}")
+        many = article(colour) if number == 1 else NUMBERS[number]
+        named.append(f"{many} {colour} {shape if number == 1 else plural(shape)}")
     return " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
+
+
+def article(word: str) -> str:
+    """The one that stands before a word."""
+    return "an" if word[0] in "aeiou" else "a"
 
 
 def held_out(kind: str, count: int, seed: int = 1) -> list[tuple[Image.Image, Question]]:

@@ -1,8 +1,8 @@
 """Trains the tiny checkpoint: `python -m notebooks.janus_pro.train_tiny`.
 
 Five stages, each kept in models/janus_pro-training, so that a run that was stopped goes on where it was:
-  vq       the autoencoder learns pictures as 144 tokens and back
-  seeing   vision tower and aligner learn what is where: shape and colour at four points of every patch
+  vq       the autoencoder learns pictures as 36 tokens and back
+  seeing   vision tower and aligner learn what is where: shape and colour at sixteen points of every patch
   judging  the language model learns, by words alone, what follows from the places of two things
   naming   the aligner learns to pass things on by the language model's own embeddings of their names and places
   both     aligner and language model learn to answer questions, and language model and image head to draw
@@ -35,11 +35,12 @@ from utils.vision_language import FP32_ATTENTION, byte_level_bpe, padded, pointe
 TINY = Path(__file__).parent / "tiny"
 WORK = Path(__file__).parents[2] / "models" / "janus_pro-training"
 SEEDS = {"vq": 1, "seeing": 2, "judging": 3, "naming": 4, "both": 5}
-STEPS = {"vq": 2400, "seeing": 1000, "judging": 300, "naming": 300, "both": 4000}
+STEPS = {"vq": 1200, "seeing": 1000, "judging": 300, "naming": 400, "both": 2400}
 RATES = {"vq": 1e-3, "seeing": 2e-3, "judging": 1e-3, "naming": 1e-3, "both": 1.5e-3}
 DESCRIBED, PORTRAYED = 0.1, 0.4  # shares of conversations that only describe a picture, or one thing after another
 TURNS = 6  # questions of the others, at most
 UNPROMPTED = 0.1  # share of drawings whose words are padding: guidance sets the two against each other
+WISHED = {"thing": 0.1, "place": 0.1, "count": 0.2, "several": 0.25, "relation": 0.25, "half": 0.1}  # shares of kinds
 CLASSES = (len(SHAPES) + 1, len(COLOURS) + 1)  # of a point: 0 is none of them
 HARD = 3.0  # weight of yes and of no among the tokens of answers
 DRAWING = 4.0  # weight of a drawing's tokens, most of which are white
@@ -49,10 +50,10 @@ EDGES = 2.0  # how much more the autoencoder's errors count where black meets wh
 MISREAD = 0.2  # weight of colours that cannot be read from the autoencoder's codes
 FREE = 300  # steps of the autoencoder without codes
 REVIVED = 50  # steps after which codes that nothing took begin anew
-ALIKE = 0.96  # codes whose cosine is larger become one
-PATCH = 8
+ALIKE = 0.98  # codes whose cosine is larger become one
+PATCH = 16  # pixels
+POINTS = 4  # of a patch, in a row and in a column, where is known what is there
 SETTINGS = {"processor_config.json": {"system_prompt": ""}, "generation_config.json": {"guidance_scale": 2.0}}
-ALL_PAIRS = pictures.KNOWN_PAIRS + pictures.NEW_PAIRS
 ROWS = pictures.SIDE // PATCH
 TOKENS = ROWS**2  # of a picture that is seen, and of one that is drawn
 PLACE_WORDS = tuple(dict.fromkeys(" ".join(PLACES).split()))
@@ -97,7 +98,7 @@ CONFIG = {
         "num_embeddings": 512,
         "latent_channels": 32,
         "base_channels": 32,
-        "channel_multiplier": [1, 1, 1, 2],
+        "channel_multiplier": [1, 1, 1, 1, 2],
         "num_res_blocks": 1,
         "image_token_embed_dim": WIDTH,
         **WIDE,
@@ -162,11 +163,12 @@ class Batches:
         """What is said after a picture, up to where the answer begins."""
         return f"\n{text}\n\n{ASSISTANT}:"
 
-    def questions(self, count: int, rng: np.random.Generator) -> dict[str, Tensor]:
-        """Conversations with their pictures: what `answers` takes."""
+    def questions(self, count: int, rng: np.random.Generator) -> list[dict[str, Tensor]]:
+        """Conversations with their pictures, the shorter half and the longer one: each is what `answers` takes."""
         talks = [conversation(rng) for _ in range(count)]
         rows = [self.talk(asked) for _, asked in talks]
-        return {"pixels": pixels([picture for picture, _ in talks])} | padded(rows, PAD)
+        halves = np.array_split(np.argsort([len(ids) for ids, _ in rows]), 2)  # padding is computed, too
+        return [{"pixels": pixels([talks[i][0] for i in x])} | padded([rows[i] for i in x], PAD) for x in halves]
 
     def judgements(self, count: int, rng: np.random.Generator) -> dict[str, Tensor]:
         """Questions about how two things lie, without a picture: their places are given, what follows is learned."""
@@ -182,10 +184,14 @@ class Batches:
 
     def wishes(self, count: int, rng: np.random.Generator) -> dict[str, Tensor]:
         """Sentences with pictures that fulfil them, some without their words: what `drawn` takes."""
-        kinds, scenes, rows = pictures.WISHES[:-1], [], []  # to ask for new pairs is for tests
+        scenes, rows = [], []
         for _ in range(count):
-            kind, prompted = str(rng.choice(kinds)), rng.random() >= UNPROMPTED
-            scene, wish = pictures.wish(rng, kind, pairs=pictures.KNOWN_PAIRS if prompted else ALL_PAIRS)
+            kind, prompted = str(rng.choice(list(WISHED), p=list(WISHED.values()))), rng.random() >= UNPROMPTED
+            if kind == "half":
+                scene, wish = pictures.half_told(rng)
+            else:  # to ask for new pairs is for tests
+                pairs = pictures.KNOWN_PAIRS if prompted else pictures.ALL_PAIRS
+                scene, wish = pictures.wish(rng, kind, pairs=pairs)
             words = self.encode(f"{USER}: {wish.text}\n\n{ASSISTANT}:")
             before = [SPECIAL.index(BEGIN), *(words if prompted else [PAD] * len(words))]
             drawn = [BEGIN_OF_IMAGE, *[PLACEHOLDER] * (TOKENS - 1)]  # each tells the next; the last one is never read
@@ -199,7 +205,7 @@ class Batches:
         return [torch.tensor([self.encode(f" {name}") for name in names])[:, 0] for names in aspects]
 
     def points(self, count: int, rng: np.random.Generator) -> dict[str, Tensor]:
-        """Pictures, and what is at four points of each patch [n, patches, 4, 2]."""
+        """Pictures, and what is at the points of each patch [n, patches, p, 2]."""
         scenes = [pictures.any_scene(rng) for _ in range(count)]
         return {"pixels": pixels([draw(x) for x in scenes]), "truth": torch.stack([at_points(x) for x in scenes])}
 
@@ -210,14 +216,15 @@ def pixels(drawn: list[Image.Image]) -> Tensor:
 
 
 def at_points(scene: Scene) -> Tensor:
-    """Shape and colour at four points of each patch of a scene [patches, 4, 2], as `label_maps` numbers them."""
-    begin, step = PATCH // 4, PATCH // 2
-    points = label_maps(scene)[:2, begin::step, begin::step].astype(np.int64)
-    return torch.from_numpy(points.reshape(2, ROWS, 2, ROWS, 2).transpose(1, 3, 2, 4, 0).reshape(TOKENS, 4, 2))
+    """Shape and colour at the points of each patch of a scene [patches, p, 2], as `label_maps` numbers them."""
+    step = PATCH // POINTS
+    points = label_maps(scene)[:2, step // 2 :: step, step // 2 :: step].astype(np.int64)
+    apart = points.reshape(2, ROWS, POINTS, ROWS, POINTS).transpose(1, 3, 2, 4, 0)
+    return torch.from_numpy(apart.reshape(TOKENS, POINTS**2, 2))
 
 
 def named_at(truth: Tensor) -> list[Tensor]:
-    """Which shapes, colours and PLACE_WORDS [n, patches, names] name what is at patches' points [n, patches, 4, 2]
+    """Which shapes, colours and PLACE_WORDS [n, patches, names] name what is at patches' points [n, patches, p, 2]
     and the ninth where it is."""
     there = [F.one_hot(x, c).amax(-2)[..., 1:].float() for x, c in zip(truth.unbind(-1), CLASSES, strict=True)]
     ninth = torch.arange(ROWS) * 3 // ROWS
@@ -231,6 +238,11 @@ def settings(stage: str) -> dict[str, float]:
     return {"steps": STEPS[stage], "rate": RATES[stage], "seed": SEEDS[stage]}
 
 
+def matrices(*parts: nn.Module) -> list[nn.Parameter]:
+    """What Muon moves: matrices and kernels of parts of a network, of those that are learned."""
+    return [values for part in parts for values in part.parameters() if values.ndim > 1 and values.requires_grad]
+
+
 # --- pictures to tokens and back ----------------------------------------------------------------------------------
 
 
@@ -241,11 +253,12 @@ class Autoencoder(nn.Module):
     def __init__(self, model: JanusForConditionalGeneration):
         super().__init__()
         self.vq = model.model.vqmodel
-        self.colours = nn.Sequential(nn.Linear(self.vq.config.embed_dim, 64), nn.GELU(), nn.Linear(64, 4 * CLASSES[1]))
+        width, colours = self.vq.config.embed_dim, POINTS**2 * CLASSES[1]
+        self.colours = nn.Sequential(nn.Linear(width, 64), nn.GELU(), nn.Linear(64, colours))
         self.register_buffer("taken", torch.zeros(self.vq.quantize.num_embeddings))
 
     def forward(self, pixels: Tensor, free: bool = False, revive: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-        """Pictures [N, 3, S, S] as they come back, logits of the colours at four points of every token [N, T, 4, c],
+        """Pictures [N, 3, S, S] as they come back, logits of the colours at the points of every token [N, T, p, c],
         and how far latents of bare paper are from each other, and all from their codes.
 
         free: pictures are made of the latents themselves, and codes do not matter. revive: codes that nothing took
@@ -266,7 +279,7 @@ class Autoencoder(nn.Module):
             apart = apart + distance(flat.detach(), chosen) + 0.25 * distance(flat, chosen.detach())
         passed = flat if free else flat + (chosen - flat).detach()  # the gradient goes past the choice
         made = vq.decoder(vq.post_quant_conv(passed.transpose(1, 2).reshape(latent.shape)))
-        return made.float(), self.colours(passed).float().unflatten(-1, (4, -1)), apart
+        return made.float(), self.colours(passed).float().unflatten(-1, (POINTS**2, -1)), apart
 
     @torch.no_grad()
     def revive(self, latents: Tensor) -> None:
@@ -324,11 +337,11 @@ def merged(codes: Tensor, taken: Tensor) -> Tensor:
 
 
 def learn_to_encode(model: JanusForConditionalGeneration) -> None:
-    """Teach the autoencoder pictures as they are drawn for sentences, of all pairs of colour and shape."""
+    """Teach the autoencoder pictures as they are drawn for sentences, some with more things."""
     network = Autoencoder(model).to(memory_format=torch.channels_last)
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
-        scenes = [pictures.wish(rng, "several", pairs=ALL_PAIRS)[0] for _ in range(8)]
+        scenes = [pictures.anything(rng) for _ in range(8)]
         true, colours = pixels([draw(x) for x in scenes]), torch.stack([at_points(x)[..., 1:] for x in scenes])
         revive = step % REVIVED == 0 and FREE <= step < 0.8 * STEPS["vq"]
         used = (network.taken > 0).float().mean()
@@ -342,7 +355,9 @@ def learn_to_encode(model: JanusForConditionalGeneration) -> None:
         parts["dB"] = 10 * torch.log10(4 / noise)
         return {"loss": wrong + MISREAD * misread + apart} | parts
 
-    optimise(WORK / "vq.pt", network, loss, **settings("vq"))
+    encoder, decoder = network.vq.encoder, network.vq.decoder
+    kernels = matrices(encoder.down, encoder.mid, decoder.mid, decoder.up)
+    optimise(WORK / "vq.pt", network, loss, **settings("vq"), matrices=kernels)
     with torch.no_grad():  # the language model begins with the codes themselves, as long as noise would be
         codes = F.normalize(network.vq.quantize.embedding.weight, dim=-1)
         codes = merged(codes, network.taken)
@@ -360,15 +375,15 @@ class Seeing(nn.Module):
         super().__init__()
         self.tower, self.aligner = model.model.vision_model, model.model.aligner
         widths = self.tower.config.hidden_size, WIDTH
-        self.patch, self.aligned = (nn.Linear(width, 4 * sum(CLASSES)) for width in widths)
+        self.patch, self.aligned = (nn.Linear(width, POINTS**2 * sum(CLASSES)) for width in widths)
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits of shape and colour at four points [n, patches, 4, c] from the tower and from the aligner, and the
+        """Logits of shape and colour at points [n, patches, p, c] from the tower and from the aligner, and the
         aligner's output [n, patches, D]."""
         seen = self.tower(pixels).last_hidden_state
         told = self.aligner(seen)
-        logits = (line(x).float().unflatten(-1, (4, -1)) for line, x in ((self.patch, seen), (self.aligned, told)))
-        return *logits, told.float()
+        read = (self.patch(seen), self.aligned(told))
+        return *(x.float().unflatten(-1, (POINTS**2, -1)) for x in read), told.float()
 
 
 def learn_to_see(network: Seeing, model: JanusForConditionalGeneration, batches: Batches, stage: str) -> None:
@@ -388,11 +403,12 @@ def learn_to_see(network: Seeing, model: JanusForConditionalGeneration, batches:
             parts["named wrong"] = 2 * named(output, batch["truth"], words, names)
         return {"loss": sum(parts.values())} | parts
 
-    optimise(WORK / f"{stage}.pt", network, loss, **settings(stage))
+    hidden = matrices(network.tower.encoder, network.aligner)
+    optimise(WORK / f"{stage}.pt", network, loss, **settings(stage), matrices=hidden)
 
 
 def named(output: Tensor, truth: Tensor, words: Tensor, names: list[Tensor]) -> Tensor:
-    """How badly the embeddings of the names of what is at a patch's points [n, patches, 4, 2], and of no others, can be
+    """How badly the embeddings of the names of what is at a patch's points [n, patches, p, 2], and of no others, can be
     found in the aligner's output [n, patches, D]. words: embeddings of length 1; names: as `Batches.names`."""
     total = output.new_zeros(())
     for ids, there in zip(names, named_at(truth), strict=True):
@@ -415,7 +431,8 @@ def learn_to_judge(model: JanusForConditionalGeneration, batches: Batches) -> No
         verdicts = torch.roll(tokens == SPECIAL.index(END), -1)  # the token before the end
         return {"loss": F.cross_entropy(logits, tokens), "right": share(logits, tokens, verdicts)}
 
-    optimise(WORK / "judging.pt", network, loss, **settings("judging"))
+    hidden = matrices(model.model.language_model.layers)
+    optimise(WORK / "judging.pt", network, loss, **settings("judging"), matrices=hidden)
 
 
 # --- both tasks ---------------------------------------------------------------------------------------------------
@@ -467,8 +484,9 @@ def learn_both(model: JanusForConditionalGeneration, batches: Batches) -> None:
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
         with half():
-            words, tokens = answers(model, batches.questions(10, rng))
-            codes, painted = drawn(model, batches.wishes(8, rng))
+            pairs = zip(*(answers(model, batch) for batch in batches.questions(10, rng)), strict=True)
+            words, tokens = (torch.cat(x) for x in pairs)
+            codes, painted = drawn(model, batches.wishes(32, rng))
         asked, wished = F.cross_entropy(words, tokens, weight), F.cross_entropy(codes, painted)
         found = {"answers wrong": asked, "drawings wrong": wished}
         found["words right"] = share(words, tokens, torch.ones_like(tokens, dtype=torch.bool))
@@ -480,9 +498,8 @@ def learn_both(model: JanusForConditionalGeneration, batches: Batches) -> None:
         found |= {"things wrong": which, "things right": share(codes, painted, things)}
         return {"loss": asked + DRAWING * wished + THINGS * which} | found
 
-    layers = [network.language_model.layers, network.aligner, network.generation_aligner, network.generation_head]
-    matrices = [values for part in layers for values in part.parameters() if values.ndim == 2]
-    optimise(WORK / "both.pt", model, loss, **settings("both"), matrices=matrices)
+    parts = [network.language_model.layers, network.aligner, network.generation_aligner, network.generation_head]
+    optimise(WORK / "both.pt", model, loss, **settings("both"), matrices=matrices(*parts))
 
 
 def main() -> None:

@@ -77,12 +77,6 @@ def test_a_drawing_may_stop_early_and_padding_is_as_before(ir, config):
     assert part.tolist() == all_of_it[:6].tolist() and ours.janus._ids["padding"] == padding != 0
 
 
-@pytest.mark.parametrize(("faster", "named"), [("BF16", "BF16"), ("FP32", "FP16")])
-def test_rows_name_the_arithmetic_of_half_weights(faster, named, monkeypatch):
-    monkeypatch.setattr(bench.bench, "torch_precision", lambda: faster)
-    assert [bench.shown(precision) for precision in ("FP16", "INT8")] == [named, "INT8"]
-
-
 def test_rows_name_every_runtime_and_ratios_are_to_the_fastest_torch(checkpoint, ir, config, tmp_path, monkeypatch):
     monkeypatch.setattr(bench.bench, "torch_precision", lambda: "BF16")
     runs = bench.eager(checkpoint, config, "BF16") | bench.openvino(ir, config, "FP16")

@@ -31,7 +31,7 @@ def test_true_pictures_are_told_right(kind):
 
 def test_things_are_found_with_colour_shape_and_place():
     things = tuple(
-        Thing(shape, colour, 16 + 32 * (cell % 3), 16 + 32 * (cell // 3), 22, cell)
+        Thing(shape, colour, 16 + 32 * (cell % 3), 16 + 32 * (cell // 3), 26, cell)
         for cell, (shape, colour) in enumerate(zip([*SHAPES, "heart", "star"], COLOURS, strict=True))
     )
     found = checker.things(draw(Scene(96, 96, (255, 255, 255), things)))

@@ -37,10 +37,34 @@ def test_things_to_be_drawn_fill_tokens_and_do_not_touch():
         scene, _ = pictures.wish(rng, "several")
         for thing in scene.things:
             left, top = thing.x - pictures.TALL / 2, thing.y - pictures.TALL / 2
-            assert (left % pictures.TOKEN, top % pictures.TOKEN) == (1, 1)
+            assert (left % pictures.TOKEN, top % pictures.TOKEN) == (3, 3)
             assert thing.cell == int(thing.y // 32) * 3 + int(thing.x // 32)
         places = [(thing.x, thing.y) for thing in scene.things]
-        assert all(max(abs(a - c), abs(b - d)) >= 24 for a, b in places for c, d in places if (a, b) != (c, d))
+        assert all(max(abs(a - c), abs(b - d)) >= 32 for a, b in places for c, d in places if (a, b) != (c, d))
+
+
+def test_any_drawing_has_up_to_six_different_things():
+    rng, count = np.random.default_rng(5), Counter()
+    for _ in range(200):
+        things = pictures.anything(rng).things
+        count[len(things)] += 1
+        assert len({(thing.colour, thing.shape) for thing in things}) == len(things)
+        count.update((thing.colour, thing.shape) for thing in things)
+    assert {*range(7), *pictures.ALL_PAIRS} == set(count)
+
+
+def test_what_is_half_told_is_a_colour_or_a_shape_of_any_pair():
+    rng, told, pairs = np.random.default_rng(6), Counter(), set()
+    for _ in range(400):
+        scene, wish = pictures.half_told(rng)
+        ((colour, shape),) = wish.pairs
+        assert [(thing.colour, thing.shape) for thing in scene.things] == [(colour, shape)]
+        an = "an" if colour == "orange" else "a"
+        assert (f"{an} {colour} thing" in wish.text) != (f"a {shape}" in wish.text)
+        assert not (colour in wish.text and shape in wish.text)
+        told[colour in wish.text] += 1
+        pairs.add(wish.pairs[0])
+    assert min(told.values()) > 150 and pairs == set(pictures.ALL_PAIRS)
 
 
 def test_how_two_ninths_lie_to_each_other():

@@ -55,7 +55,7 @@ def test_the_truth_at_a_point_is_what_is_drawn_there(batches):
     seen = (batch["pixels"] + 1) * 127.5
     same = []
     for number, patch, point in (batch["truth"][..., 1] > 0).nonzero().tolist():
-        y, x = 8 * (patch // 12) + 2 + 4 * (point // 2), 8 * (patch % 12) + 2 + 4 * (point % 2)
+        y, x = 16 * (patch // 6) + 2 + 4 * (point // 4), 16 * (patch % 6) + 2 + 4 * (point % 4)
         colour = batch["truth"][number, patch, point, 1] - 1
         same.append(int((painted - seen[number, :, y, x]).abs().sum(1).argmin()) == colour)
     assert len(same) > 300 and np.mean(same) > 0.9  # edges are smooth
@@ -71,7 +71,7 @@ def test_what_is_to_be_learned_of_a_conversation_is_its_answers(batches, tokeniz
     assert tokenizer.decode([i for i, wanted in zip(ids, learned, strict=True) if wanted]) == answers
     text = tokenizer.decode([i for i in ids[: learned.index(1)] if i != training.PLACEHOLDER])
     begin = f"{training.BEGIN}<|User|>: <begin_of_image><end_of_image>\n"
-    assert text == f"{begin}{asked[0].text}\n\n<|Assistant|>:" and ids.count(training.PLACEHOLDER) == 144
+    assert text == f"{begin}{asked[0].text}\n\n<|Assistant|>:" and ids.count(training.PLACEHOLDER) == 36
 
 
 def test_every_picture_is_asked_about(monkeypatch):
@@ -84,7 +84,7 @@ def test_every_picture_is_asked_about(monkeypatch):
 
 def test_a_sentence_is_followed_by_its_picture(batches, tokenizer):
     batch = batches.wishes(60, np.random.default_rng(7))
-    assert (batch["learned"].sum(1) == 144).all() and batch["pixels"].shape == (60, 3, 96, 96)
+    assert (batch["learned"].sum(1) == 36).all() and batch["pixels"].shape == (60, 3, 96, 96)
     unprompted = 0
     for ids, learned in zip(batch["ids"], batch["learned"], strict=True):
         before = ids[: learned.int().argmax()].tolist()
@@ -96,6 +96,14 @@ def test_a_sentence_is_followed_by_its_picture(batches, tokenizer):
         else:
             assert re.fullmatch(r".*<\|User\|>: .+\n\n<\|Assistant\|>:", text, re.DOTALL)
     assert 0 < unprompted < 15
+
+
+def test_new_pairs_are_asked_for_by_half_alone(batches, tokenizer):
+    batch = batches.wishes(300, np.random.default_rng(7))
+    pairs = zip(batch["ids"], batch["learned"], strict=True)
+    texts = [tokenizer.decode(ids[: learned.int().argmax()]) for ids, learned in pairs]
+    assert not any(f"{colour} {shape}" in text for text in texts for colour, shape in pictures.NEW_PAIRS)
+    assert sum(" thing" in text for text in texts) > 5
 
 
 def test_names_are_single_tokens(batches, tokenizer):
@@ -116,22 +124,30 @@ def test_judging_begins_after_the_places(batches, tokenizer):
 def test_image_tokens_are_learned_from_those_before(model, batches, monkeypatch):
     """What follows a token must not be known when it is told: to change the end changes nothing before."""
     batch, random = batches.wishes(2, np.random.default_rng(8)), torch.Generator().manual_seed(0)
-    tokens = torch.randint(512, (2, 144), generator=random)
-    others = torch.cat([tokens[:, :100], (tokens[:, 100:] + 1) % 512], 1)
+    tokens = torch.randint(512, (2, 36), generator=random)
+    others = torch.cat([tokens[:, :25], (tokens[:, 25:] + 1) % 512], 1)
     model.eval()
     found = []
     with torch.inference_mode():
         for given in (tokens, others):
             monkeypatch.setattr(training, "encode_pictures", lambda *_, given=given: given)
             logits, told = training.drawn(model, batch)
-            assert logits.shape == (288, 512) and torch.equal(told, given.flatten())
-            found.append(logits.reshape(2, 144, -1))
+            assert logits.shape == (72, 512) and torch.equal(told, given.flatten())
+            found.append(logits.reshape(2, 36, -1))
     apart = (found[0] - found[1]).abs().amax((0, 2))
-    assert apart[:101].max() < 1e-4 < apart[101:].max()
+    assert apart[:26].max() < 1e-4 < apart[26:].max()
+
+
+def test_short_conversations_are_not_padded_to_long_ones(batches):
+    short, long = batches.questions(10, np.random.default_rng(8))
+    lengths = [(batch["ids"] != training.PAD).sum(1).tolist() for batch in (short, long)]
+    assert len(lengths[0]) == len(lengths[1]) == 5 and max(lengths[0]) <= min(lengths[1])
+    assert [batch["ids"].shape[1] for batch in (short, long)] == [max(x) for x in lengths]
+    assert all(batch["pixels"].shape == (5, 3, 96, 96) for batch in (short, long))
 
 
 def test_attention_in_fp32_is_that_of_transformers(model, batches):
-    batch = batches.questions(2, np.random.default_rng(8))
+    batch, _ = batches.questions(4, np.random.default_rng(8))
     model.eval()
     with torch.inference_mode():
         usual, _ = training.answers(model, batch)
@@ -143,7 +159,7 @@ def test_attention_in_fp32_is_that_of_transformers(model, batches):
 def test_codes_that_nothing_takes_begin_anew(model):
     autoencoder = training.Autoencoder(model)
     autoencoder.taken[:500] = 1
-    latents = torch.nn.functional.normalize(torch.randn(2, 144, 8), dim=-1)
+    latents = torch.nn.functional.normalize(torch.randn(2, 36, 8), dim=-1)
     before = model.model.vqmodel.quantize.embedding.weight.clone()
     latents[0] = torch.nn.functional.normalize(before[0], dim=-1)  # white paper, which has a code
     autoencoder.revive(latents)
@@ -155,9 +171,9 @@ def test_codes_that_nothing_takes_begin_anew(model):
 
 def test_the_autoencoder_trains_through_its_choice(model):
     autoencoder = training.Autoencoder(model)
-    true = training.pixels([training.draw(pictures.wish(np.random.default_rng(1), "several")[0])])
+    true = training.pixels([training.draw(pictures.anything(np.random.default_rng(1)))])
     made, colours, apart = autoencoder(true)
-    assert made.shape == true.shape and colours.shape == (1, 144, 4, 9) and 0 < apart < 5
+    assert made.shape == true.shape and colours.shape == (1, 36, 16, 9) and 0 < apart < 5
     training.unlike(made, true).backward()
     gradient = autoencoder.vq.encoder.conv_in.weight.grad
     assert gradient is not None and gradient.abs().max() > 0
@@ -180,13 +196,13 @@ def test_colours_that_cannot_be_read_from_codes_change_the_latents(model):
 
 def test_bare_paper_is_one_latent():
     true = torch.ones(2, 3, 96, 96)
-    true[0, :, 8:16, 8:16] = -1  # token 13
-    true[1, 2, 95, 95] = 0.9  # token 143
-    latents = torch.zeros(2, 144, 8)
+    true[0, :, 16:32, 16:32] = -1  # token 7
+    true[1, 2, 95, 95] = 0.9  # token 35
+    latents = torch.zeros(2, 36, 8)
     latents[..., 0] = 1
-    latents[0, 13], latents[1, 143] = torch.eye(8)[1], torch.eye(8)[2]  # no paper: these may be anything
+    latents[0, 7], latents[1, 35] = torch.eye(8)[1], torch.eye(8)[2]  # no paper: these may be anything
     assert training.bare(true, latents) == 0
-    latents[1, 13] = torch.eye(8)[1]
+    latents[1, 7] = torch.eye(8)[1]
     assert training.bare(true, latents) > 0.005
     assert training.bare(-true, latents) == 0  # no paper at all
 
@@ -214,7 +230,7 @@ def test_an_output_that_holds_the_right_names_alone_is_named_best(batches):
     words = torch.nn.functional.normalize(torch.randn(training.VOCABULARY, 256), dim=-1)
     shapes, colours, places = batches.names()
     bottom_left = training.TOKENS - training.ROWS
-    truth = torch.zeros(1, training.TOKENS, 4, 2, dtype=torch.int64)
+    truth = torch.zeros(1, training.TOKENS, 16, 2, dtype=torch.int64)
     truth[0, bottom_left, 1] = torch.tensor([3, 5])  # the third shape in the fifth colour at one point of one patch
     what = words[shapes[2]] + words[colours[4]]
     where = sum(words[places[training.PLACE_WORDS.index(word)]] for word in ("bottom", "left"))
@@ -251,7 +267,7 @@ def test_the_files_are_those_that_the_network_is_loaded_from(model, tokenizer, t
     loaded = network.load(tmp_path, dtype=torch.float32)
     assert all(torch.equal(x, model.state_dict()[key].half().float()) for key, x in loaded.state_dict().items())
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 10e6
-    assert json.loads((tmp_path / "config.json").read_text())["vq_config"]["num_patches"] == 12
+    assert json.loads((tmp_path / "config.json").read_text())["vq_config"]["num_patches"] == 6
     with torch.no_grad():
         model.lm_head.weight[0, 0] = 1e9
     written = (tmp_path / "model.safetensors").read_bytes()

@@ -49,3 +49,12 @@ def test_matrices_without_gradient_stay_and_others_decay():
     muon.Muon([still, moved], lr=0.1, weight_decay=0.5).step()
     assert torch.equal(still.detach(), torch.ones(4, 4))
     assert torch.allclose(moved.detach(), torch.full((4, 4), 0.95))
+
+
+def test_a_kernel_moves_as_the_matrix_of_its_outputs():
+    torch.manual_seed(0)
+    matrix, kernel = nn.Parameter(torch.zeros(8, 36)), nn.Parameter(torch.zeros(8, 4, 3, 3))
+    matrix.grad = torch.randn(8, 36)
+    kernel.grad = matrix.grad.reshape(8, 4, 3, 3)
+    muon.Muon([matrix, kernel], lr=0.1).step()
+    assert matrix.detach().abs().max() > 0 and torch.allclose(kernel.detach().flatten(1), matrix.detach())
