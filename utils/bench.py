@@ -190,6 +190,16 @@ def torch_precision() -> str:
     return "BF16" if "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES") else "FP32"
 
 
+def torch_precisions() -> tuple[str, ...]:
+    """Those worth timing PyTorch at: "FP32", and "BF16" where that is faster."""
+    return tuple(dict.fromkeys(("FP32", torch_precision())))
+
+
+def arithmetic(precision: str) -> str:
+    """How rows name a precision of an IR: FP16 weights are computed with in BF16, where the processor can."""
+    return "BF16" if precision == "FP16" and torch_precision() == "BF16" else precision
+
+
 @contextmanager
 def exclusive(lock: str | Path | None = None) -> Iterator[dict]:
     """One benchmark at a time on this machine: waits for the lock, then yields the load found at the start.

@@ -180,12 +180,12 @@ def rows(loads: dict[Label, list[Load]], answer: int = ANSWER) -> list[dict]:
 def live(url: str, name: str, model: str = "tiny", precision: str = "INT4", rounds: int = 1) -> list[dict]:
     """What the notebook measures: the server that runs already at 1, 4, 16 and 64 clients, and for one client
     transformers' own beside it (sixteen would take it minutes)."""
-    table = []
-    with peers.transformers_serve(convert.checkpoint_folder(model)) as peer:
+    table, folder = [], convert.checkpoint_folder(model)
+    with peers.transformers_serve(folder) as peer:
         for clients in CLIENTS:
             servers = {(OURS, precision, ""): Target(f"{url}/v3", name)}
             if clients == 1:
-                servers[TORCH, "BF16", ""] = Target(f"{peer}/v1", str(convert.checkpoint_folder(model)), False)
+                servers[TORCH, bench.torch_precision(), ""] = Target(f"{peer}/v1", str(folder), False)
             table += rows(measure(servers, clients, rounds, requests=2, answer=32), answer=32)
     return table
 
@@ -203,14 +203,14 @@ def everything(model: str = "tiny", rounds: int = 2, clients: Sequence[int] = CL
         }
         folder = convert.checkpoint_folder(model)
         peer = stack.enter_context(peers.transformers_serve(folder))
-        servers[TORCH, "BF16", ""] = Target(f"{peer}/v1", str(folder), False)
+        servers[TORCH, bench.torch_precision(), ""] = Target(f"{peer}/v1", str(folder), False)
         for count in clients:
             with ExitStack() as here:
                 if program:  # as many slots as clients suit it best
                     url = here.enter_context(peers.llama_server(program, gguf, count))
                     servers[LLAMA, gguf.stem.rpartition(".")[2], ""] = Target(f"{url}/v1", model)
                 if count > PATIENT:
-                    servers.pop((TORCH, "BF16", ""), None)
+                    servers.pop((TORCH, bench.torch_precision(), ""), None)
                 loads = measure(servers, count, rounds, requests=8, answer=answer)
             table += rows(loads, answer)
             if count == max(clients):

@@ -93,7 +93,7 @@ def places(checkpoint: Path, folders: Mapping[str, Path]) -> dict[Key, Path]:
 
     folders: the IR at "FP16" and, where wanted, "INT8" and "INT4". BF16 is there where the processor has it.
     """
-    floats = ["FP32"] + (["BF16"] if bench.torch_precision() == "BF16" else [])
+    floats = bench.torch_precisions()
     found = {(EAGER, precision): checkpoint for precision in floats}
     found |= {(OURS, precision): folders["FP16"] for precision in floats}
     return found | {(OURS, precision): folder for precision, folder in folders.items() if precision != "FP16"}

@@ -154,8 +154,8 @@ def eager(checkpoint: Path, precision: str) -> dict[Key, Run]:
 
 
 def openvino(folder: Path, precision: str) -> dict[Key, Run]:
-    """The pipeline on an IR folder. Its FP16 weights are computed with in BF16, where the machine can."""
-    return {(OURS, "BF16" if precision == "FP16" else precision): OpenVINO(folder)}
+    """The pipeline on an IR folder."""
+    return {(OURS, bench.arithmetic(precision)): OpenVINO(folder)}
 
 
 def once(make: Callable[..., dict[Key, Run]], folder: Path, precision: str, todo: list[Work]) -> None:
@@ -325,13 +325,13 @@ def limits(rows: list[dict], folders: Mapping[str, Path], config: Mapping, what:
     ours = {(row["precision"], row["workload"]): row for row in rows if row["runtime"] == OURS}
     *_, reading, generating = works(config)
     for precision, folder in folders.items():
-        shown = "BF16" if precision == "FP16" else precision
+        named = bench.arithmetic(precision)
         size = bench.size_mb(folder / convert.xml("language")) / 1e3
-        share = size * ours[shown, generating.name]["throughput"] / bandwidth
-        notes[f"{what}, generating at {shown}, share of the read bandwidth"] = round(share, 2)
-        seconds = ours[shown, reading.name]["median_ms"] / 1e3
+        share = size * ours[named, generating.name]["throughput"] / bandwidth
+        notes[f"{what}, generating at {named}, share of the read bandwidth"] = round(share, 2)
+        seconds = ours[named, reading.name]["median_ms"] / 1e3
         share = 2e-9 * layer_weights(config) * reading.tokens / seconds / product
-        notes[f"{what}, reading a prompt at {shown}, share of that product"] = round(share, 2)
+        notes[f"{what}, reading a prompt at {named}, share of that product"] = round(share, 2)
     return notes
 
 
@@ -345,9 +345,9 @@ def layer_weights(config: Mapping) -> int:
 def live(precisions: tuple[str, ...] = parts.PRECISIONS, rounds: int = 5) -> list[dict]:
     """What the notebook measures: the tiny model, all in this process."""
     checkpoint = weights.resolve(convert.MODELS["tiny"]["checkpoint"])
-    runs = eager(checkpoint, "FP32")
-    if (faster := bench.torch_precision()) != "FP32":
-        runs |= eager(checkpoint, faster)
+    runs = {}
+    for precision in bench.torch_precisions():
+        runs |= eager(checkpoint, precision)
     for precision in precisions:
         runs |= openvino(convert.prepare("tiny", precision), precision)
     return time_all(runs, works(runs[EAGER, "FP32"].model.config), rounds)
@@ -362,8 +362,8 @@ def main() -> None:
     with bench.exclusive() as load, TemporaryDirectory(dir=place) as scratch:
         large = seeded_checkpoint(RELEASED, tiny, Path(scratch) / "checkpoint")
         for checkpoint, what, model, precisions, peers, rounds, label in (
-            (tiny, "tiny", "tiny", parts.PRECISIONS, ("FP32", "BF16"), 7, None),
-            (large, "released size", "released", ("FP16", "INT4"), ("BF16",), 3, SPEED_ONLY),
+            (tiny, "tiny", "tiny", parts.PRECISIONS, bench.torch_precisions(), 7, None),
+            (large, "released size", "released", ("FP16", "INT4"), (bench.torch_precision(),), 3, SPEED_ONLY),
         ):
             group_size = convert.MODELS[model]["group_size"]
             folders, conversions = converted(checkpoint, Path(scratch) / model, precisions, group_size, label)

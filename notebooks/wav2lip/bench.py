@@ -136,12 +136,13 @@ def generator(
 ) -> list[dict]:
     """Speed rows of the generator, every runtime in turns. paths: precision ("FP32", "INT8") -> IR.
 
-    The ratio is to the faster layout of eager PyTorch at the same precision, that of an INT8 row to its BF16.
+    The ratio is to the faster layout of eager PyTorch at the same precision, that of an INT8 row to the fastest. There
+    is BF16 where the processor has it.
     compiling: whether torch.compile is among them.
     """
     with TemporaryDirectory() as scratch:
         calls: dict[tuple[str, str], Run] = {}
-        for precision in ("FP32", "BF16"):
+        for precision in bench.torch_precisions():
             calls["torch eager", precision] = eager(network, precision, torch.contiguous_format)
             calls["torch eager, channels last", precision] = eager(network, precision)
             if compiling:
@@ -156,7 +157,7 @@ def generator(
             given = items(batch)
             timings = bench.interleave({key: partial(run, given) for key, run in calls.items()}, rounds, warmup=2)
             for (runtime, precision), timing in timings.items():
-                same = "BF16" if precision == "INT8" else precision
+                same = bench.torch_precision() if precision == "INT8" else precision
                 peers = [timings[name, same] for name in ("torch eager", "torch eager, channels last")]
                 rows.append(
                     bench.row(
@@ -209,7 +210,7 @@ def limits(rows: list[dict], network: Wav2Lip) -> dict[str, float]:
     """How far OpenVINO is from what the machine can do, measured now, at its best batch of `rows`."""
     work = gflop(network)
     notes = {"operations of the generator for a frame, GFLOP": round(work, 2)}
-    for precision in HINTS:
+    for precision in (*bench.torch_precisions(), "INT8"):
         ours = [row["throughput"] for row in rows if (row["runtime"], row["precision"]) == ("openvino", precision)]
         peak = convolution_gflops(precision)
         notes[f"large {precision} convolution, GFLOP/s"] = round(peak)
@@ -286,8 +287,9 @@ def everything() -> tuple[list[dict], dict]:
         paths["INT8"] = convert.quantize(paths["FP32"], [items(4)], Path(scratch) / "int8.xml")
         rows = generator(large, paths, BATCHES, rounds=5, compiling=True, label=SPEED_ONLY)
         notes = limits(rows, large)
-        generators = {("BF16", None): convert.prepare()}
-        generators |= {("BF16", SPEED_ONLY): paths["FP32"], ("INT8", SPEED_ONLY): paths["INT8"]}
+        faster = bench.torch_precision()
+        generators = {(faster, None): convert.prepare()}
+        generators |= {(faster, SPEED_ONLY): paths["FP32"], ("INT8", SPEED_ONLY): paths["INT8"]}
         whole, bounds = videos(generators, rounds=3)
     return rows + whole, notes | bounds
 

@@ -78,7 +78,8 @@ def test_all_runtimes_compute_the_same(both):
             assert eager.std() > 0.1 and eager.shape[1:] == (config["query_num"], config["hidden_size"])
 
 
-def test_rows_name_every_runtime_and_ratios_are_to_the_fastest_torch(both, tmp_path):
+def test_rows_name_every_runtime_and_ratios_are_to_the_fastest_torch(both, tmp_path, monkeypatch):
+    monkeypatch.setattr(bench.bench, "torch_precision", lambda: "BF16")
     checkpoint, ir = both
     config = config_of(checkpoint)
     runs = bench.eager(checkpoint, "BF16") | bench.openvino(ir, "FP16")

@@ -120,6 +120,14 @@ def test_limits_of_the_machine_are_of_a_believable_order():
 def test_pytorch_is_measured_in_bf16_only_where_the_processor_has_it(known, faster, monkeypatch):
     monkeypatch.setattr(ov.Core, "get_property", lambda *_: known)
     assert bench.torch_precision.__wrapped__() == faster
+    monkeypatch.setattr(bench, "torch_precision", lambda: faster)
+    assert bench.torch_precisions() == tuple(sorted({"FP32", faster}, reverse=True))
+
+
+@pytest.mark.parametrize(("faster", "named"), [("BF16", "BF16"), ("FP32", "FP16")])
+def test_rows_name_the_arithmetic_of_half_weights(faster, named, monkeypatch):
+    monkeypatch.setattr(bench, "torch_precision", lambda: faster)
+    assert [bench.arithmetic(precision) for precision in ("FP16", "INT8")] == [named, "INT8"]
 
 
 def test_one_benchmark_at_a_time(tmp_path, capsys):
