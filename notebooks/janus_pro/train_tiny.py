@@ -35,7 +35,7 @@ from utils.vision_language import FP32_ATTENTION, byte_level_bpe, padded, pointe
 TINY = Path(__file__).parent / "tiny"
 WORK = Path(__file__).parents[2] / "models" / "janus_pro-training"
 SEEDS = {"vq": 1, "seeing": 2, "judging": 3, "naming": 4, "both": 5}
-STEPS = {"vq": 1200, "seeing": 1000, "judging": 300, "naming": 400, "both": 2400}
+STEPS = {"vq": 1500, "seeing": 1000, "judging": 300, "naming": 400, "both": 2400}
 RATES = {"vq": 1e-3, "seeing": 2e-3, "judging": 1e-3, "naming": 1e-3, "both": 1.5e-3}
 DESCRIBED, PORTRAYED = 0.1, 0.4  # shares of conversations that only describe a picture, or one thing after another
 TURNS = 6  # questions of the others, at most
@@ -72,7 +72,7 @@ CONFIG = {
         "model_type": "llama",
         "vocab_size": VOCABULARY,
         "hidden_size": WIDTH,
-        "intermediate_size": 448,
+        "intermediate_size": 320,
         "num_hidden_layers": 5,
         "num_attention_heads": 8,
         "num_key_value_heads": 4,
@@ -98,7 +98,7 @@ CONFIG = {
         "num_embeddings": 512,
         "latent_channels": 32,
         "base_channels": 32,
-        "channel_multiplier": [1, 1, 1, 1, 2],
+        "channel_multiplier": [1, 1, 2, 2, 2],
         "num_res_blocks": 1,
         "image_token_embed_dim": WIDTH,
         **WIDE,
