@@ -1,7 +1,7 @@
 """Pictures of the drawn world (`utils.scenes`): some to ask about, and some that a sentence asks to be drawn.
 
 Things to be drawn are of one size, on white, on the raster of the autoencoder: each fills four tokens.
-Kept for tests are scenes, wordings, and pairs of colour and shape that training never draws.
+Kept for tests are scenes, wordings, and pairs of colour and shape that training never asks for by both names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TALL = 26  # pixels, of a thing to be drawn: it fills two tokens and leaves a se
 QUESTIONS = ("colour", "shape", "count", "place", "relation")  # kinds of questions
 WISHES = ("thing", "place", "count", "several", "relation", "new pair")  # kinds of sentences
 NUMBERS = {1: "a", 2: "two", 3: "three"}
-NEW_PAIRS = (  # asked for in tests only
+NEW_PAIRS = (  # asked for by both names in tests only
     ("purple", "circle"),
     ("orange", "square"),
     ("black", "triangle"),
