@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -160,12 +161,23 @@ def _alone(folder: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
+        if _begun_again():  # our own parent has the lock
+            raise RuntimeError(
+                f"The process that converts {folder.name} runs your script once more. "
+                'Put what the script does under `if __name__ == "__main__":`.'
+            ) from None
         print(f"Another process is converting {folder.name}: waiting for it.", flush=True)
         lock.acquire()
     try:
         yield
     finally:
         lock.release()
+
+
+def _begun_again() -> bool:
+    """Whether a spawned process is still importing the script that its parent runs, as `multiprocessing` does."""
+    again = sys.modules.get("__mp_main__")
+    return again is not None and again is not sys.modules["__main__"]
 
 
 def _partial(folder: Path) -> Path:

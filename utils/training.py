@@ -29,18 +29,18 @@ def optimise(
     steps: int,
     rate: float,
     seed: int = 0,
-    matrices: Iterable[nn.Parameter] = (),
+    muon: Iterable[nn.Parameter] = (),
 ) -> None:
     """Minimise what `loss(step, rng)` gives under "loss" over `steps` steps; the other values are printed, too.
 
-    AdamW at `rate`, which a hundred steps warm up to and half a cosine leads down from; Muon for `matrices`, which are
-    [rows, columns] of hidden layers. The state is kept in `path`, and a run that was stopped goes on from it. What is
-    drawn from `rng` is a function of `seed` and the step.
+    AdamW at `rate`, which a hundred steps warm up to and half a cosine leads down from; Muon for parameters in
+    `muon`, which are `matrices` of hidden layers. The state is kept in `path`, and a run that was stopped goes on from
+    it. What is drawn from `rng` is a function of `seed` and the step.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     keep_memory()
     learned = [p for p in network.parameters() if p.requires_grad]
-    hidden = {id(matrix): matrix for matrix in matrices}
+    hidden = {id(matrix): matrix for matrix in muon}
     others = [p for p in learned if id(p) not in hidden]
     optimizers = [(torch.optim.AdamW(others, rate, betas=(0.9, 0.98), weight_decay=1e-2), rate)]
     if hidden:
@@ -75,6 +75,13 @@ def optimise(
             torch.save(state, path.with_suffix(".partial"))
             os.replace(path.with_suffix(".partial"), path)
     network.eval()
+
+
+def matrices(*parts: nn.Module) -> list[nn.Parameter]:
+    """Matrices and kernels in parts of a network, of those that are learned, without embeddings: what Muon is for."""
+    layers = (layer for part in parts for layer in part.modules() if not isinstance(layer, nn.Embedding))
+    values = (values for layer in layers for values in layer.parameters(recurse=False))
+    return [x for x in values if x.requires_grad and x.ndim > 1 and len(x) > 1]
 
 
 def pace(step: int, steps: int) -> float:

@@ -24,7 +24,7 @@ from transformers import BertModel
 from notebooks.gpt_sovits.checkpoint import CUT
 from notebooks.gpt_sovits.sentences import characters, training_sentences
 from notebooks.gpt_sovits.speech import Recording
-from utils.training import half, optimise
+from utils.training import half, matrices, optimise
 
 STEPS, RATE, SEED, BATCH = 2500, 1.5e-3, 4, 64
 SYMBOLS = 732  # phones
@@ -141,7 +141,7 @@ def learn_to_read(work: Path, bert: BertModel, known: Sequence[Text]) -> None:
         right = {f"{name} right": share(logits[name], labels[name]) for name in ("last", "ends")}
         return {"loss": sum(errors.values())} | errors | right
 
-    optimise(work / "bert.pt", network, loss, steps=STEPS, rate=RATE, seed=SEED)
+    optimise(work / "bert.pt", network, loss, steps=STEPS, rate=RATE, seed=SEED, muon=matrices(bert.encoder))
 
 
 @torch.no_grad()

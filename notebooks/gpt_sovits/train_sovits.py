@@ -21,7 +21,7 @@ from transformers.audio_utils import mel_filter_bank
 
 from notebooks.gpt_sovits.layers import masked
 from notebooks.gpt_sovits.sovits import SynthesizerTrn
-from utils.training import half, optimise
+from utils.training import half, matrices, optimise
 from utils.vocoding import Critic, Critics, opinions, spectral_error
 
 STEPS = {"sovits": 3000, "finish": 1200}
@@ -259,7 +259,8 @@ def learn_to_speak(work: Path, network: SynthesizerTrn, sentences: Sentences) ->
         errors = teach(quantizer, given, rng).errors
         return {"loss": sum(WEIGHTS[key] * x for key, x in errors.items())} | errors | {"codes used": used}
 
-    optimise(work / "sovits.pt", quantizer, loss, **_settings("sovits"))
+    hidden = matrices(network.enc_p, network.enc_q, network.flow, network.ref_enc, network.dec)
+    optimise(work / "sovits.pt", quantizer, loss, **_settings("sovits"), muon=hidden)
 
 
 def finish(work: Path, network: SynthesizerTrn, sentences: Sentences) -> None:

@@ -29,7 +29,7 @@ from notebooks.gpt_sovits.speech import FRAME, HEARD, RATE, Recording, make_spee
 from notebooks.gpt_sovits.t2s import Text2SemanticDecoder, visible
 from notebooks.gpt_sovits.train_bert import IGNORED, SYMBOLS, share
 from notebooks.gpt_sovits.train_sovits import Sentence, Sentences, mel
-from utils.training import half, optimise
+from utils.training import half, matrices, optimise
 
 TINY = Path(__file__).parent / "tiny"
 WORK = Path(__file__).parents[2] / "models" / "gpt_sovits-training"
@@ -159,7 +159,8 @@ def learn_to_listen(hubert: HubertModel, excerpts: Excerpts) -> Listener:
         wrong = F.cross_entropy(logits.float().flatten(0, 1), phones.flatten())
         return {"loss": wrong, "phones right": share(logits, phones)}
 
-    optimise(WORK / "hubert.pt", network, loss, **settings("hubert"))
+    hidden = matrices(hubert.feature_extractor, hubert.encoder.layers)
+    optimise(WORK / "hubert.pt", network, loss, **settings("hubert"), muon=hidden)
     return network
 
 
@@ -266,7 +267,7 @@ def learn_to_continue(network: Text2SemanticDecoder, pairs: Pairs) -> None:
         wrong = F.cross_entropy(logits.float().transpose(1, 2), labels, ignore_index=IGNORED)
         return {"loss": wrong, "tokens right": share(logits, labels)}
 
-    optimise(WORK / "t2s.pt", network, loss, **settings("t2s"))
+    optimise(WORK / "t2s.pt", network, loss, **settings("t2s"), muon=matrices(network.h))
 
 
 # --- the checkpoint -----------------------------------------------------------------------------------------------

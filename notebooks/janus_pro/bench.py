@@ -29,7 +29,7 @@ from notebooks.janus_pro.seeded import released, seeded_checkpoint
 from utils import bench, parts, preflight, report, weights
 
 SPEED_ONLY = "released size of 1B, random weights, speed only"
-QUESTION, ANSWER, PART = 32, 32, 48  # tokens: of a question or prompt, of an answer, of a drawing that is not finished
+QUESTION, ANSWER, PART = 32, 32, 24  # tokens: of a question or prompt, of an answer, of a drawing that is not finished
 GUIDANCE = 5.0
 EAGER, OURS, NAIVE = "torch eager", "openvino", "openvino, naive"
 TYPES = {"FP32": torch.float32, "BF16": torch.bfloat16}
@@ -49,7 +49,7 @@ Run = Callable[[Work], np.ndarray]
 
 
 def works(config: JanusConfig) -> list[Work]:
-    """What is timed in every round, in this order: answering goes on from what was read last."""
+    """What is timed, in this order: answering goes on from what was read last."""
     side = config.vision_config.image_size
     return [
         Work(f"see a picture of {side} x {side}", "see"),
@@ -278,15 +278,14 @@ def able(key: Key, work: Work) -> bool:
 def time_all(
     runs: Mapping[Key, Run], todo: list[Work], rounds: int, label: str | None = None, warmup: int = 1
 ) -> list[dict]:
-    """Speed rows of every runtime and work, all in turns, after `warmup` turns that do not count.
+    """Speed rows of every runtime and work, all runtimes in turns, after `warmup` turns that do not count.
 
     The ratio is to the fastest PyTorch on the same work, at whatever precision that is.
     """
-    calls = {(key, work): partial(run, work) for key, run in runs.items() for work in todo if able(key, work)}
-    timings = bench.interleave(calls, rounds, warmup)
     rows = []
-    for work in todo:
-        found = {key: timing for (key, its), timing in timings.items() if its == work}
+    for work in todo:  # one after the other: answers go on from what was read
+        calls = {key: partial(run, work) for key, run in runs.items() if able(key, work)}
+        found = bench.interleave(calls, rounds, warmup)
         peers = [timing for (runtime, _), timing in found.items() if runtime == EAGER]
         fastest = min(peers, key=lambda timing: timing.median_ms)
         amount = work.tokens if work.step in ("answer", "draw") else 1

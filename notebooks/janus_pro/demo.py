@@ -65,7 +65,7 @@ def _draw_tab(model: str, device: str) -> None:
         with gr.Column():
             wish = gr.Textbox(label="What to draw", lines=2, max_length=LONGEST_TEXT)
             seed = gr.Number(0, label="Seed", precision=0, minimum=0)
-            guidance = gr.Slider(0, 10, lambda: _janus(model, device).guidance, step=0.5, label="Guidance")
+            guidance = gr.Slider(0, 10, lambda: _janus(model, device).guidance, step=0.1, label="Guidance")
             gr.Markdown("1 just follows the sentence, more exaggerates it, 0 does not listen to it.")
             make = gr.Button("Draw", variant="primary")
             speed = gr.Textbox(label="Speed", interactive=False)

@@ -83,6 +83,12 @@ def drawable(rng: np.random.Generator, pairs: Sequence[Pair]) -> Scene:
     return Scene(SIDE, SIDE, BACKGROUNDS[0], tuple(things))
 
 
+def twins(rng: np.random.Generator) -> Scene:
+    """A scene to ask about, in which two to four things are alike; it could be drawn."""
+    first, *others = _pairs(rng, int(rng.integers(1, 4)), ALL_PAIRS)
+    return drawable(rng, [first] * int(rng.integers(2, 5)) + others)
+
+
 def anything(rng: np.random.Generator) -> Scene:
     """A scene that could be drawn, with up to six things of any pairs."""
     return drawable(rng, _pairs(rng, int(rng.integers(7)), ALL_PAIRS))

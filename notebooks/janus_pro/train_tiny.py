@@ -1,11 +1,12 @@
 """Trains the tiny checkpoint: `python -m notebooks.janus_pro.train_tiny`.
 
-Five stages, each kept in models/janus_pro-training, so that a run that was stopped goes on where it was:
+Six stages, each kept in models/janus_pro-training, so that a run that was stopped goes on where it was:
   vq       the autoencoder learns pictures as 36 tokens and back
   seeing   vision tower and aligner learn what is where: shape and colour at sixteen points of every patch
   judging  the language model learns, by words alone, what follows from the places of two things
   naming   the aligner learns to pass things on by the language model's own embeddings of their names and places
   both     aligner and language model learn to answer questions, and language model and image head to draw
+  twins    the same goes on, with more questions, and some about things that are alike
 Scenes come from pictures.py, questions from utils.questions; both are drawn as training goes. Seeded. Writes FP16
 safetensors, configuration, processor and tokenizer to tiny/ and prints the share of right answers and drawings.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import json
 from copy import deepcopy
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -29,14 +31,14 @@ from notebooks.janus_pro.convert import PADDING, TAGS
 from notebooks.janus_pro.network import encode_pictures, save_tiny
 from utils import questions
 from utils.scenes import COLOURS, PLACES, SHAPES, Scene, draw, label_maps
-from utils.training import half, optimise
+from utils.training import half, matrices, optimise
 from utils.vision_language import FP32_ATTENTION, byte_level_bpe, padded, pointed
 
 TINY = Path(__file__).parent / "tiny"
 WORK = Path(__file__).parents[2] / "models" / "janus_pro-training"
-SEEDS = {"vq": 1, "seeing": 2, "judging": 3, "naming": 4, "both": 5}
-STEPS = {"vq": 1500, "seeing": 1000, "judging": 300, "naming": 400, "both": 2400}
-RATES = {"vq": 1e-3, "seeing": 2e-3, "judging": 1e-3, "naming": 1e-3, "both": 1.5e-3}
+SEEDS = {"vq": 1, "seeing": 2, "judging": 3, "naming": 4, "both": 5, "twins": 6}
+STEPS = {"vq": 1500, "seeing": 1000, "judging": 300, "naming": 400, "both": 2400, "twins": 900}
+RATES = {"vq": 1e-3, "seeing": 2e-3, "judging": 1e-3, "naming": 1e-3, "both": 1.5e-3, "twins": 1e-3}
 DESCRIBED, PORTRAYED = 0.1, 0.4  # shares of conversations that only describe a picture, or one thing after another
 TURNS = 6  # questions of the others, at most
 UNPROMPTED = 0.1  # share of drawings whose words are padding: guidance sets the two against each other
@@ -53,7 +55,7 @@ REVIVED = 50  # steps after which codes that nothing took begin anew
 ALIKE = 0.98  # codes whose cosine is larger become one
 PATCH = 16  # pixels
 POINTS = 4  # of a patch, in a row and in a column, where is known what is there
-SETTINGS = {"processor_config.json": {"system_prompt": ""}, "generation_config.json": {"guidance_scale": 2.0}}
+SETTINGS = {"processor_config.json": {"system_prompt": ""}, "generation_config.json": {"guidance_scale": 1.5}}
 ROWS = pictures.SIDE // PATCH
 TOKENS = ROWS**2  # of a picture that is seen, and of one that is drawn
 PLACE_WORDS = tuple(dict.fromkeys(" ".join(PLACES).split()))
@@ -127,9 +129,10 @@ def make_tokenizer():
     )
 
 
-def conversation(rng: np.random.Generator) -> tuple[Image.Image, list[questions.Question]]:
-    """A picture and the questions that follow it."""
-    scene, share, asked = pictures.any_scene(rng), rng.random(), []
+def conversation(rng: np.random.Generator, twins: float = 0.0) -> tuple[Image.Image, list[questions.Question]]:
+    """A picture and the questions that follow it; twins: share of pictures with things that are alike."""
+    scene = pictures.twins(rng) if twins and rng.random() < twins else pictures.any_scene(rng)
+    share, asked = rng.random(), []
     if share >= DESCRIBED + PORTRAYED:
         asked = questions.questions(scene, rng, TURNS)
     elif share >= DESCRIBED:
@@ -163,9 +166,9 @@ class Batches:
         """What is said after a picture, up to where the answer begins."""
         return f"\n{text}\n\n{ASSISTANT}:"
 
-    def questions(self, count: int, rng: np.random.Generator) -> list[dict[str, Tensor]]:
+    def questions(self, count: int, rng: np.random.Generator, twins: float = 0.0) -> list[dict[str, Tensor]]:
         """Conversations with their pictures, the shorter half and the longer one: each is what `answers` takes."""
-        talks = [conversation(rng) for _ in range(count)]
+        talks = [conversation(rng, twins) for _ in range(count)]
         rows = [self.talk(asked) for _, asked in talks]
         halves = np.array_split(np.argsort([len(ids) for ids, _ in rows]), 2)  # padding is computed, too
         return [{"pixels": pixels([talks[i][0] for i in x])} | padded([rows[i] for i in x], PAD) for x in halves]
@@ -236,11 +239,6 @@ def named_at(truth: Tensor) -> list[Tensor]:
 def settings(stage: str) -> dict[str, float]:
     """Of a stage, for `optimise`."""
     return {"steps": STEPS[stage], "rate": RATES[stage], "seed": SEEDS[stage]}
-
-
-def matrices(*parts: nn.Module) -> list[nn.Parameter]:
-    """What Muon moves: matrices and kernels of parts of a network, of those that are learned."""
-    return [values for part in parts for values in part.parameters() if values.ndim > 1 and values.requires_grad]
 
 
 # --- pictures to tokens and back ----------------------------------------------------------------------------------
@@ -357,7 +355,7 @@ def learn_to_encode(model: JanusForConditionalGeneration) -> None:
 
     encoder, decoder = network.vq.encoder, network.vq.decoder
     kernels = matrices(encoder.down, encoder.mid, decoder.mid, decoder.up)
-    optimise(WORK / "vq.pt", network, loss, **settings("vq"), matrices=kernels)
+    optimise(WORK / "vq.pt", network, loss, **settings("vq"), muon=kernels)
     with torch.no_grad():  # the language model begins with the codes themselves, as long as noise would be
         codes = F.normalize(network.vq.quantize.embedding.weight, dim=-1)
         codes = merged(codes, network.taken)
@@ -404,7 +402,7 @@ def learn_to_see(network: Seeing, model: JanusForConditionalGeneration, batches:
         return {"loss": sum(parts.values())} | parts
 
     hidden = matrices(network.tower.encoder, network.aligner)
-    optimise(WORK / f"{stage}.pt", network, loss, **settings(stage), matrices=hidden)
+    optimise(WORK / f"{stage}.pt", network, loss, **settings(stage), muon=hidden)
 
 
 def named(output: Tensor, truth: Tensor, words: Tensor, names: list[Tensor]) -> Tensor:
@@ -432,7 +430,7 @@ def learn_to_judge(model: JanusForConditionalGeneration, batches: Batches) -> No
         return {"loss": F.cross_entropy(logits, tokens), "right": share(logits, tokens, verdicts)}
 
     hidden = matrices(model.model.language_model.layers)
-    optimise(WORK / "judging.pt", network, loss, **settings("judging"), matrices=hidden)
+    optimise(WORK / "judging.pt", network, loss, **settings("judging"), muon=hidden)
 
 
 # --- both tasks ---------------------------------------------------------------------------------------------------
@@ -472,9 +470,22 @@ def share(logits: Tensor, tokens: Tensor, which: Tensor) -> Tensor:
     return (logits.argmax(-1) == tokens)[which].float().mean()
 
 
-def learn_both(model: JanusForConditionalGeneration, batches: Batches) -> None:
-    """Teach aligner and language model to answer, and the language model with its image parts to draw."""
-    network = model.model
+class Mix(NamedTuple):
+    """What a step of learning both has."""
+
+    questions: int  # pictures that are asked about
+    wishes: int  # and that are drawn
+    drawing: float  # weight of those beside answers
+    twins: float  # share of the pictures asked about that have things which are alike
+
+
+MIXES = {"both": Mix(10, 32, 1.0, 0.0), "twins": Mix(20, 12, 0.2, 0.2)}
+
+
+def learn_both(model: JanusForConditionalGeneration, batches: Batches, stage: str) -> None:
+    """Teach aligner and language model to answer, and the language model with its image parts to draw, as a stage of
+    MIXES has it."""
+    network, mix = model.model, MIXES[stage]
     network.vision_model.requires_grad_(False)
     network.vqmodel.requires_grad_(False)
     network.language_model.set_attn_implementation(FP32_ATTENTION)
@@ -484,9 +495,11 @@ def learn_both(model: JanusForConditionalGeneration, batches: Batches) -> None:
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
         with half():
-            pairs = zip(*(answers(model, batch) for batch in batches.questions(10, rng)), strict=True)
+            pairs = zip(
+                *(answers(model, batch) for batch in batches.questions(mix.questions, rng, mix.twins)), strict=True
+            )
             words, tokens = (torch.cat(x) for x in pairs)
-            codes, painted = drawn(model, batches.wishes(32, rng))
+            codes, painted = drawn(model, batches.wishes(mix.wishes, rng))
         asked, wished = F.cross_entropy(words, tokens, weight), F.cross_entropy(codes, painted)
         found = {"answers wrong": asked, "drawings wrong": wished}
         found["words right"] = share(words, tokens, torch.ones_like(tokens, dtype=torch.bool))
@@ -496,10 +509,10 @@ def learn_both(model: JanusForConditionalGeneration, batches: Batches) -> None:
         things = painted != white
         which = F.cross_entropy(codes[things].index_fill(-1, white, float("-inf")), painted[things])
         found |= {"things wrong": which, "things right": share(codes, painted, things)}
-        return {"loss": asked + DRAWING * wished + THINGS * which} | found
+        return {"loss": asked + mix.drawing * (DRAWING * wished + THINGS * which)} | found
 
     parts = [network.language_model.layers, network.aligner, network.generation_aligner, network.generation_head]
-    optimise(WORK / "both.pt", model, loss, **settings("both"), matrices=matrices(*parts))
+    optimise(WORK / f"{stage}.pt", model, loss, **settings(stage), muon=matrices(*parts))
 
 
 def main() -> None:
@@ -511,7 +524,8 @@ def main() -> None:
     learn_to_see(network, model, batches, "seeing")
     learn_to_judge(model, batches)
     learn_to_see(network, model, batches, "naming")
-    learn_both(model, batches)
+    for stage in MIXES:
+        learn_both(model, batches, stage)
     save_tiny(TINY, model)
     tokenizer.save_pretrained(TINY)
     for name, settings in SETTINGS.items():

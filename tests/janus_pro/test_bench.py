@@ -81,7 +81,7 @@ def test_rows_name_every_runtime_and_ratios_are_to_the_fastest_torch(checkpoint,
     monkeypatch.setattr(bench.bench, "torch_precision", lambda: "BF16")
     runs = bench.eager(checkpoint, config, "BF16") | bench.openvino(ir, config, "FP16")
     runs |= bench.naive(ir, config, "FP16")
-    rows = bench.time_all(runs, bench.works(config), rounds=1, label="small")
+    rows = bench.time_all(runs, bench.works(config), rounds=3, label="small")
     found = {(row["runtime"], row["precision"], row["workload"]) for row in rows}
     names = [work.name for work in bench.works(config)]
     expected = {(runtime, "BF16", name) for runtime in (bench.EAGER, bench.OURS) for name in names}

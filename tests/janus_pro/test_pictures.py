@@ -53,6 +53,15 @@ def test_any_drawing_has_up_to_six_different_things():
     assert {*range(7), *pictures.ALL_PAIRS} == set(count)
 
 
+def test_twins_are_two_to_four_of_a_pair_and_up_to_two_others():
+    rng, seen = np.random.default_rng(7), set()
+    for _ in range(100):
+        (_, alike), *others = Counter((x.colour, x.shape) for x in pictures.twins(rng).things).most_common()
+        assert {number for _, number in others} <= {1}
+        seen.add((alike, len(others)))
+    assert seen == {(alike, others) for alike in (2, 3, 4) for others in (0, 1, 2)}
+
+
 def test_what_is_half_told_is_a_colour_or_a_shape_of_any_pair():
     rng, told, pairs = np.random.default_rng(6), Counter(), set()
     for _ in range(400):

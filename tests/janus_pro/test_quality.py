@@ -7,7 +7,8 @@ from PIL import Image
 from notebooks.janus_pro import pictures, quality
 from utils import compare, report
 
-EVERY_KIND = [f"accuracy, {kind}" for kind in pictures.QUESTIONS] + [f"drawings, {kind}" for kind in pictures.WISHES]
+DRAWN = [*pictures.WISHES, quality.ALL]
+EVERY_KIND = [f"accuracy, {kind}" for kind in pictures.QUESTIONS] + [f"drawings, {kind}" for kind in DRAWN]
 TOKENS = "greedy tokens as PyTorch's"
 
 
@@ -134,7 +135,7 @@ def test_the_table_fails_a_precision_that_is_wrong(asked, wished, knowing):
 def test_the_table_fails_who_needs_no_sentence(asked, wished, knowing):
     knowing.draw = lambda text, seed, guidance, n: [knowing.pictures[knowing.numbers[text]]] * n
     rows = quality.table({"FP16": knowing}, knowing, asked, wished)
-    assert failing(rows) == {(f"drawings, {kind}", "no sentence") for kind in pictures.WISHES}
+    assert failing(rows) == {(f"drawings, {kind}", "no sentence") for kind in DRAWN}
 
 
 def test_pytorch_and_the_pipeline_say_and_draw_the_same(checkpoint, janus, wished):
@@ -153,5 +154,5 @@ def test_the_end_of_training_is_told_in_a_line(asked, wished, knowing, monkeypat
     monkeypatch.setattr(quality, "trials", lambda count: asked)
     monkeypatch.setattr(quality, "wishes", lambda count: wished)
     answers = ", ".join(f"{kind} 100%" for kind in pictures.QUESTIONS)
-    drawings = ", ".join(f"{kind} 100%" for kind in pictures.WISHES)
+    drawings = ", ".join(f"{kind} 100%" for kind in DRAWN)
     assert quality.summary(knowing) == f"Held out, right: answers: {answers}; drawings: {drawings}"

@@ -82,6 +82,16 @@ def test_every_picture_is_asked_about(monkeypatch):
         assert asked
 
 
+def test_a_share_of_pictures_has_twins(monkeypatch):
+    made, twins = [], pictures.twins
+    monkeypatch.setattr(pictures, "twins", lambda rng: made.append(1) or twins(rng))
+    for seed in range(200):
+        training.conversation(np.random.default_rng(seed), 0.3)
+    assert 40 < len(made) < 80
+    training.conversation(np.random.default_rng(0))
+    assert 40 < len(made) < 80
+
+
 def test_a_sentence_is_followed_by_its_picture(batches, tokenizer):
     batch = batches.wishes(60, np.random.default_rng(7))
     assert (batch["learned"].sum(1) == 36).all() and batch["pixels"].shape == (60, 3, 96, 96)
@@ -253,7 +263,10 @@ def test_every_stage_teaches_its_parts_alone(model, batches, short):
         (lambda: training.learn_to_see(seeing, model, batches, "seeing"), tower),
         (lambda: training.learn_to_judge(model, batches), words),
         (lambda: training.learn_to_see(seeing, model, batches, "naming"), {"model.aligner"}),
-        (lambda: training.learn_both(model, batches), set(network.PARTS) - {"model.vision_model", "model.vqmodel"}),
+        (
+            lambda: training.learn_both(model, batches, "twins"),
+            set(network.PARTS) - {"model.vision_model", "model.vqmodel"},
+        ),
     ]
     for stage, parts in stages:
         before = copied(model)

@@ -5,6 +5,8 @@ import json
 import multiprocessing
 import os
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -236,6 +238,17 @@ def test_two_processes_build_once(models):
         assert process.exitcode == 0
     assert len(folders) == 1
     assert len(list((models / "ir").glob("built-by-*"))) == 1
+
+
+def test_a_script_that_begins_again_in_the_converting_process_is_told_so(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from utils import convert, preflight\n"
+        "build = lambda folder: preflight.in_child(len, 'x', what='Converting')\n"
+        "convert.cached('net', build, checkpoint='abc')\n"
+    )
+    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 1 and 'under `if __name__ == "__main__":`' in ended.stderr
 
 
 def test_unfinished_siblings_go_unless_somebody_builds_them(models):

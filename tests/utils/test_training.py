@@ -73,7 +73,7 @@ def learn_to_rotate(path, steps, matrices=True):
         return {"loss": error}
 
     muon = [layer.weight for layer in layers] if matrices else []
-    training.optimise(path, layers, loss, steps=steps, rate=0.01, matrices=muon)
+    training.optimise(path, layers, loss, steps=steps, rate=0.01, muon=muon)
     return layers, errors
 
 
@@ -82,6 +82,14 @@ def test_muon_moves_the_matrices_it_is_given_and_adamw_the_others(tmp_path):
     by_adamw, _ = learn_to_rotate(tmp_path / "adamw.pt", 1, matrices=False)
     assert torch.equal(first[0].bias, by_adamw[0].bias) and not torch.equal(first[0].weight, by_adamw[0].weight)
     assert errors[-1] < 0.2 * start[0]
+
+
+def test_matrices_are_those_of_hidden_layers():
+    still = nn.Linear(3, 4).requires_grad_(False)
+    layers = nn.ModuleList([nn.Embedding(5, 8), nn.Conv1d(8, 8, 3), nn.LayerNorm(8), nn.Linear(8, 1), still])
+    both = nn.ModuleDict({"layers": layers, "attention": nn.MultiheadAttention(8, 2)})
+    found = training.matrices(both["layers"], both["attention"])
+    assert [tuple(x.shape) for x in found] == [(8, 8, 3), (24, 8), (8, 8)]
 
 
 def test_a_stopped_run_with_muon_goes_on_as_if_it_had_not(tmp_path, monkeypatch):
