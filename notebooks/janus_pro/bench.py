@@ -364,7 +364,7 @@ def limits(rows: list[dict], folders: Mapping[str, Path], config: JanusConfig, w
     return notes
 
 
-def live(precisions: tuple[str, ...] = parts.PRECISIONS, rounds: int = 5) -> list[dict]:
+def live(precisions: tuple[str, ...] = parts.PRECISIONS, rounds: int = 3) -> list[dict]:
     """What the notebook measures: the tiny model, all in this process."""
     checkpoint = weights.resolve(convert.MODELS["tiny"]["checkpoint"])
     config = configuration(checkpoint)

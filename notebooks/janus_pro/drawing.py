@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import colorsys
 from collections.abc import Iterable, Sequence
+from textwrap import fill
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -12,6 +13,7 @@ from PIL import Image
 from utils.charts import INK, PICTURE, TEXT, arrows, box
 
 MISSING = 235  # grey of what is not drawn yet
+WRAPPED = 30  # letters of a line above a picture, at most
 GOLDEN = 0.618034  # of a turn round the colours: neighbours in number are far apart
 
 
@@ -53,5 +55,5 @@ def pictures_with_words(pictures: Iterable[tuple[str, Image.Image]], columns: in
         axes.axis("off")
     for axes, (words, picture) in zip(panels, pictures, strict=False):
         axes.imshow(picture, interpolation="nearest")
-        axes.set_title(words, fontsize=8, color=INK, wrap=True)
+        axes.set_title("\n".join(fill(line, WRAPPED) for line in words.splitlines()), fontsize=8, color=INK)
     return figure
