@@ -495,13 +495,11 @@ def learn_both(model: JanusForConditionalGeneration, batches: Batches, stage: st
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
         with half():
-            pairs = zip(
-                *(answers(model, batch) for batch in batches.questions(mix.questions, rng, mix.twins)), strict=True
-            )
-            words, tokens = (torch.cat(x) for x in pairs)
+            asked = batches.questions(mix.questions, rng, mix.twins)
+            words, tokens = (torch.cat(x) for x in zip(*(answers(model, batch) for batch in asked), strict=True))
             codes, painted = drawn(model, batches.wishes(mix.wishes, rng))
-        asked, wished = F.cross_entropy(words, tokens, weight), F.cross_entropy(codes, painted)
-        found = {"answers wrong": asked, "drawings wrong": wished}
+        said_wrong, drawn_wrong = F.cross_entropy(words, tokens, weight), F.cross_entropy(codes, painted)
+        found = {"answers wrong": said_wrong, "drawings wrong": drawn_wrong}
         found["words right"] = share(words, tokens, torch.ones_like(tokens, dtype=torch.bool))
         if (judged := torch.isin(tokens, verdicts)).any():
             found["verdicts right"] = share(words, tokens, judged)
@@ -509,7 +507,7 @@ def learn_both(model: JanusForConditionalGeneration, batches: Batches, stage: st
         things = painted != white
         which = F.cross_entropy(codes[things].index_fill(-1, white, float("-inf")), painted[things])
         found |= {"things wrong": which, "things right": share(codes, painted, things)}
-        return {"loss": asked + mix.drawing * (DRAWING * wished + THINGS * which)} | found
+        return {"loss": said_wrong + mix.drawing * (DRAWING * drawn_wrong + THINGS * which)} | found
 
     parts = [network.language_model.layers, network.aligner, network.generation_aligner, network.generation_head]
     optimise(WORK / f"{stage}.pt", model, loss, **settings(stage), muon=matrices(*parts))

@@ -88,8 +88,10 @@ def test_a_share_of_pictures_has_twins(monkeypatch):
     for seed in range(200):
         training.conversation(np.random.default_rng(seed), 0.3)
     assert 40 < len(made) < 80
-    training.conversation(np.random.default_rng(0))
-    assert 40 < len(made) < 80
+    made.clear()
+    for seed in range(30):
+        training.conversation(np.random.default_rng(seed))
+    assert not made
 
 
 def test_a_sentence_is_followed_by_its_picture(batches, tokenizer):
