@@ -200,6 +200,11 @@ class Judge:
                 found |= dict(zip([(FIRST, group), (SIMILARITY, group)], values, strict=True))
         return found
 
+    def cosines(self, sound: np.ndarray) -> dict[str, float]:
+        """The cosine of a sound's voice with that of every recording, by name."""
+        mine = self._print(sound)
+        return {name: float(mine @ known) for name, known in self.known.items()}
+
     def opinions(self, sounds: Sequence[np.ndarray]) -> dict[Metric, float]:
         """The mean opinion of listeners, from 1 to 5."""
         return {(OPINION, ""): float(np.mean([self.opinion(sound) for sound in sounds]))}

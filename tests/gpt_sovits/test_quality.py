@@ -192,6 +192,12 @@ def test_known_and_new_voices_are_told_apart(judge):
     assert found[FIRST, quality.KNOWN] == 0.5 and found[FIRST, quality.NEW] == 0
 
 
+def test_a_sound_is_compared_with_the_voices_of_all_recordings(judge):
+    for i, voice in enumerate(VOICES):
+        expected = {other.name: float(other is voice) for other in VOICES}
+        assert judge.cosines(hum(3, i)) == expected
+
+
 def test_the_table_passes_who_speaks_well_and_its_controls_lose(judge, tmp_path):
     rows = quality.table(judge, {"FP16": Toy(), "INT4": Toy()}, Toy())
     compare.check(rows)

@@ -1,0 +1,48 @@
+"""The voices that the lesson clones: recordings that will do, of those who are in no training and of others."""
+
+import numpy as np
+import pytest
+
+from notebooks.gpt_sovits import quality, recording, samples, speech
+from notebooks.gpt_sovits.frontend import Frontend
+from notebooks.gpt_sovits.sentences import HELD_OUT, training_sentences
+from notebooks.sambert_hifigan.teacher import Utterance
+
+VOICES = quality.voices(samples.ROOM / "samples")
+
+
+def test_all_voices_that_no_training_has_are_there_and_as_many_others():
+    new = {voice.name.removeprefix("new_") for voice in VOICES if voice.new}
+    assert new == set(speech.UNSEEN)
+    assert {voice.name for voice in VOICES if not voice.new} == set(samples.KNOWN)
+
+
+@pytest.mark.parametrize("voice", VOICES, ids=lambda voice: voice.name)
+def test_a_recording_will_do_and_its_words_are_what_is_said(voice):
+    heard = recording.read(voice.recording)
+    frontend = Frontend()
+    phones = sum(len(piece.phones) for piece in frontend.pieces(voice.words, voice.language))
+    assert heard.notes == heard.check_words(phones) == []
+
+
+def test_no_words_are_learned_or_asked_for():
+    words = [voice.words for voice in VOICES]
+    assert len(set(words)) == len(words) and set(words) == {x for texts in samples.WORDS.values() for x in texts}
+    for language in HELD_OUT:
+        learned = training_sentences(language, 2 * speech.SENTENCES, speech.SEED)
+        assert not {*words} & {*HELD_OUT[language], *learned}
+
+
+class Teacher:
+    """Hums in place of every sentence."""
+
+    styles = {name: np.zeros((510, 256), np.float32) for name in (*speech.UNSEEN, *samples.KNOWN, "am_adam", "af_sky")}
+
+    def __call__(self, letters, style, rate):
+        times = np.arange(4 * rate) / rate
+        return Utterance(np.float32(0.1 * np.sin(2 * np.pi * 200 * times)), np.zeros(0, np.int64), np.zeros(0))
+
+
+def test_every_voice_says_a_sentence_of_its_own(tmp_path):
+    samples.record(Teacher(), tmp_path)
+    assert [(x.name, x.words) for x in quality.voices(tmp_path)] == [(x.name, x.words) for x in VOICES]
