@@ -16,6 +16,8 @@ from notebooks.deepseek_serving import convert as deepseek_serving
 from notebooks.deepseek_serving import repository
 from notebooks.deepseek_serving.server import serve
 from notebooks.dien import convert as dien
+from notebooks.gpt_sovits import convert as gpt_sovits
+from notebooks.gpt_sovits.quality import voices
 from notebooks.graph_customization import convert as graph_customization
 from notebooks.janus_pro import convert as janus_pro
 from notebooks.minicpm_v import convert as minicpm_v
@@ -68,8 +70,20 @@ def a_voice_and_a_place_for_its_sound(scratch: Path) -> Iterator[dict[str, str]]
     yield {"VOICE_FOLDER": str(sambert_hifigan.prepare("tiny")), "SOUND": str(scratch / "said.wav")}
 
 
+@contextmanager
+def a_folder_and_a_voice_with_its_words(scratch: Path) -> Iterator[dict[str, str]]:
+    scratch.mkdir()
+    voice = voices(ROOT / "notebooks" / "gpt_sovits" / "samples")[0]
+    given = {"MODEL_FOLDER": gpt_sovits.prepare("tiny", "INT8"), "SOUND": scratch / "said.wav"}
+    yield {"VOICE": str(voice.recording), "WORDS": voice.words} | {name: str(path) for name, path in given.items()}
+
+
 # what a block needs beside the copied files, as environment variables, and a pattern of what it must print
 BLOCKS = {
+    "gpt_sovits": (
+        a_folder_and_a_voice_with_its_words,
+        r"^[1-9]\d*\.\d s of speech at 32000 Hz, marked as synthetic$",
+    ),
     "graph_customization": (a_folder, r"InsertSlice: changed[^$]*Paris"),
     "dien": (a_file, r"^0\.\d+ 0\.\d+$"),
     "deepseek_serving": (a_server, r"Paris"),
@@ -80,6 +94,11 @@ BLOCKS = {
 }
 # where files are copied together, the folder and their names
 COPIED = {
+    "gpt_sovits": (
+        "cloning",
+        *("pipeline.py", "semantic.py", "recording.py", "frontend.py", "english.py", "mandarin.py", "japanese.py"),
+        "symbols.json",
+    ),
     "janus_pro": ("janus", "pipeline.py"),
     "minicpm_v": ("visionchat", "pipeline.py", "slicing.py"),
     "sambert_hifigan": ("mandarin", "pipeline.py", "frontend.py", "normalise.py", "readings.py", "lexicon.py"),

@@ -1,22 +1,30 @@
 """What the voices say: sentences for training, English and Mandarin, and others that training never sees.
 
-Mandarin ones are SAMBERT's; English ones are composed here, of everyday patterns and lists of words.
+Mandarin ones are SAMBERT's; English ones are composed here, of everyday patterns, lists of words and thousands of other
+frequent ones: who has heard only a few words learns these instead of sounds.
 """
 
 from __future__ import annotations
 
+import json
 import re
 
 import numpy as np
 
+from notebooks.gpt_sovits.english import English
 from notebooks.sambert_hifigan import sentences as mandarin
 from notebooks.sambert_hifigan.frontend import Frontend, standard_tables
+from notebooks.sambert_hifigan.listening import WHISPER
 from notebooks.wav2lip import sentences as english
+from utils import weights
 
 LANGUAGES = ("en", "zh")
 HELD_OUT = {"en": english.HELD_OUT, "zh": tuple(mandarin.HELD_OUT)}
 SHORTEST = {"en": 24, "zh": 8}  # characters of a sentence, for two to six seconds
 LONGEST = {"en": 72, "zh": 22}
+FREQUENT = 8000  # words that the slots OPEN may take, most often
+OPEN = ("n", "ns", "a", "w")
+SHARE = 0.75  # of these slots take one of them
 
 PATTERNS = """
 {who} {past} the {a} {n} {where}.
@@ -66,17 +74,29 @@ def training_sentences(language: str, count: int, seed: int = 0) -> list[str]:
     if language == "zh":
         made = mandarin.training_sentences(Frontend(standard_tables([])), 2 * count, seed)
         return [text for text in made if SHORTEST["zh"] <= len(text) <= LONGEST["zh"]][:count]
-    rng = np.random.default_rng(seed)
+    rng, frequent = np.random.default_rng(seed), frequent_words()[:FREQUENT]
     slots = {slot: words.split(",") for slot, words in WORDS.items()}
     slots["w"] = sorted({word for text in english.TRAINING for word in re.findall("[a-z]{5,}", text)})
+
+    def fill(slot: re.Match) -> str:
+        words = frequent if slot[1] in OPEN and rng.random() < SHARE else slots[slot[1]]
+        return words[rng.integers(len(words))]
+
     made = dict.fromkeys(english.TRAINING)
     while len(made) < count:
-        pattern = PATTERNS[rng.integers(len(PATTERNS))]
-        text = re.sub(r"\{(\w+)\}", lambda slot: slots[slot[1]][rng.integers(len(slots[slot[1]]))], pattern)
+        text = re.sub(r"\{(\w+)\}", fill, PATTERNS[rng.integers(len(PATTERNS))])
         text = text[0].upper() + text[1:]
         if SHORTEST["en"] <= len(text) <= LONGEST["en"] and text not in HELD_OUT["en"]:
             made[text] = None
     return list(made)[:count]
+
+
+def frequent_words() -> list[str]:
+    """English words that CMUdict knows, frequent ones first: those that are one token of Whisper's, in their order."""
+    tokenizer = json.loads((weights.fetch(WHISPER[1]) / "tokenizer.json").read_text(encoding="utf-8"))
+    vocabulary, known = tokenizer["model"]["vocab"], English().words
+    words = (token[1:] for token in sorted(vocabulary, key=vocabulary.get) if re.fullmatch("Ġ[a-z]{3,12}", token))
+    return [word for word in words if word in known]
 
 
 def characters(most: int) -> list[str]:

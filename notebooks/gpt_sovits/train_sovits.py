@@ -24,10 +24,10 @@ from notebooks.gpt_sovits.sovits import SynthesizerTrn
 from utils.training import half, matrices, optimise
 from utils.vocoding import Critic, Critics, opinions, spectral_error
 
-STEPS = {"sovits": 3000, "finish": 1200}
+STEPS = {"sovits": 1600, "finish": 600}
 RATES = {"sovits": 8e-4, "finish": 3e-4}
 SEEDS = {"sovits": 2, "finish": 3}
-BATCH, SLICE = 12, 32  # sentences of a step; frames of each that are made sound, 0.64 s
+BATCH, SLICE = 12, 20  # sentences of a step; frames of each that are made sound, 0.4 s
 REFERENCE = 150  # frames of a reference at most, 3 s
 SPREAD = 40  # frames by which sentences of a batch may differ more or less
 MELS = 128

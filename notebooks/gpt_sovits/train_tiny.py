@@ -4,9 +4,9 @@ Stages, each kept in models/gpt_sovits-training, so that a run that was stopped 
   speech     Kokoro's voices and mixtures of them say composed sentences, English and Mandarin
   hubert     HuBERT learns to tell the phone at every frame, whoever says it
   sovits     the synthesizer learns tokens of HuBERT's states, and to say them in the voice of a reference
-  finish     it goes on against critics
   bert       BERT learns characters, how each is read where it stands, and where words end
   t2s        the decoder of tokens learns to go on after a reference of the same voice
+  finish     the synthesizer goes on against critics
 Seeded. Writes the four parts, FP16 safetensors, to tiny/ and prints what was reached on voices that no stage has heard.
 """
 
@@ -33,15 +33,18 @@ from utils.training import half, matrices, optimise
 
 TINY = Path(__file__).parent / "tiny"
 WORK = Path(__file__).parents[2] / "models" / "gpt_sovits-training"
-STEPS = {"hubert": 3000, "t2s": 3500}
-RATES = {"hubert": 1e-3, "t2s": 1e-3}
+STEPS = {"hubert": 1600, "t2s": 1500}
+RATES = {"hubert": 4e-3, "t2s": 1e-3}
 SEEDS = {"hubert": 1, "t2s": 5}
-BATCH = {"hubert": 16, "t2s": 16}
-SECONDS = (1.5, 4.5)  # of what HuBERT hears at a time: shortest, longest
+BATCH = 16  # sentences of a step of the decoder
+SOUND = 48  # seconds that HuBERT hears in a step, and
+SECONDS = (0.4, 4.5)  # of one excerpt: mostly short ones, for who hears whole sentences learns words instead of sounds
 SPEEDS = (0.88, 1.14)  # of speech in training: pitch and timbre change with it
 GAINS, NOISES = (-0.9, 0.3), (-4.0, -1.7)  # powers of ten: loudness, noise's amplitude
 AFTER = 9600  # samples of silence that a reference has behind it when its tokens are made
-HOP_50, WINDOW_50 = 320, 400  # samples of 16 kHz from a frame of HuBERT to the next, and that it hears
+FILTER = 160  # samples of the filters that HuBERT begins with, 10 ms
+LOWEST, HIGHEST = 80, 7600  # Hz of these
+HOP_50, WINDOW_50 = 320, FILTER + 390  # samples of 16 kHz from a frame of HuBERT to the next, and that it hears
 MISTOLD = 0.06  # of the tokens that the decoder is told are others: its own will not all be right
 LONGER = 0.2  # of the references are two sentences
 DROPOUT = 0.1  # of the decoder's embeddings
@@ -49,8 +52,10 @@ DROPOUT = 0.1  # of the decoder's embeddings
 CODES, HEARS, READS = 512, 128, 64  # tokens, channels of HuBERT and BERT
 HUBERT = {
     **{"hidden_size": HEARS, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 256},
-    **{"conv_dim": [32, 64, 64, 64, 96, 96, 96], "num_conv_pos_embeddings": 64, "num_conv_pos_embedding_groups": 16},
+    **{"conv_dim": [64, 64, 64, 64, 96, 96, 96], "conv_kernel": [FILTER, 3, 3, 3, 3, 2, 2]},
+    **{"num_conv_pos_embeddings": 64, "num_conv_pos_embedding_groups": 16},
     **{"layerdrop": 0.0, "mask_time_prob": 0.0, "apply_spec_augment": False},
+    **dict.fromkeys(("hidden_dropout", "attention_dropout", "activation_dropout"), 0.0),
 }
 BERT = {
     **{"hidden_size": READS, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 160},
@@ -118,9 +123,10 @@ class Excerpts:
         self.recordings = recordings
         self.sounds = [np.pad(x.heard, (0, AFTER)) for x in recordings]
 
-    def draw(self, count: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    def draw(self, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
         """Sounds [B, S] at 16 kHz and phones [B, T] int64, of recordings at other speeds, louder or not, with noise."""
-        length = int(HEARD * rng.uniform(*SECONDS))
+        seconds = np.exp(rng.uniform(*np.log(SECONDS)))
+        count, length = round(SOUND / seconds), int(HEARD * seconds)
         drawn = [self.excerpt(int(i), length, rng) for i in rng.integers(len(self.recordings), size=count)]
         sounds, phones = (np.stack(x) for x in zip(*drawn, strict=True))
         return torch.from_numpy(sounds), torch.from_numpy(phones)
@@ -146,14 +152,29 @@ class Listener(nn.Module):
         return self.phones(self.hubert(sounds).last_hidden_state)
 
 
+def filters(count: int) -> Tensor:
+    """So many filters [count, 1, FILTER] of one norm, pairs of a cosine and a sine under a bell (Gabor, 1946).
+
+    Their frequencies are as far apart as the ear tells them, and each is as wide as that.
+    """
+    mel = torch.linspace(*(2595 * np.log10(1 + hz / 700) for hz in (LOWEST, HIGHEST)), count // 2 + 2)
+    hz = 700 * (10 ** (mel / 2595) - 1)
+    times = (torch.arange(FILTER) - (FILTER - 1) / 2) / HEARD
+    wide = (1 / (0.6 * np.pi * (hz[2:] - hz[:-2]))).clamp(max=FILTER / 5 / HEARD)  # s, the deviation of the bell
+    bell = (-0.5 * (times / wide[:, None]).square()).exp()
+    waves = 2 * np.pi * hz[1:-1, None] * times
+    return F.normalize(torch.cat([bell * waves.cos(), bell * waves.sin()]))[:, None]
+
+
 def learn_to_listen(hubert: HubertModel, excerpts: Excerpts) -> Listener:
     """Teach HuBERT the phones."""
     torch.manual_seed(SEEDS["hubert"])
-    network = Listener(hubert)
+    network, ears = Listener(hubert), hubert.feature_extractor.conv_layers[0].conv.weight
+    ears.data.copy_(filters(len(ears)))
+    ears.requires_grad_(False)
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
-        sounds, phones = excerpts.draw(BATCH["hubert"], rng)
-        torch.manual_seed(int(rng.integers(2**31)))  # of dropout: the same when a stopped run goes on
+        sounds, phones = excerpts.draw(rng)
         with half():
             logits = network(sounds)
         wrong = F.cross_entropy(logits.float().flatten(0, 1), phones.flatten())
@@ -260,7 +281,7 @@ def learn_to_continue(network: Text2SemanticDecoder, pairs: Pairs) -> None:
     """Teach the decoder the tokens of both sentences and the end."""
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
-        drawn = pairs.draw(BATCH["t2s"], rng)
+        drawn = pairs.draw(BATCH, rng)
         torch.manual_seed(int(rng.integers(2**31)))
         with half():
             logits, labels = continued(network, drawn, rng, MISTOLD)
@@ -317,9 +338,9 @@ def main() -> None:
     listener = learn_to_listen(parts["hubert"], Excerpts(recordings))
     sentences = Sentences([sentence(parts["hubert"], x, hop) for x in recordings], hop)
     train_sovits.learn_to_speak(WORK, parts["sovits"], sentences)
-    train_sovits.finish(WORK, parts["sovits"], sentences)
     train_bert.learn_to_read(WORK, parts["bert"], train_bert.texts(Frontend(), known))
     learn_to_continue(parts["t2s"], Pairs([score(parts, x, known) for x in recordings]))
+    train_sovits.finish(WORK, parts["sovits"], sentences)
     save(TINY, parts, known)
     for what, value in reached(listener, parts, trials, known).items():
         print(f"{what}: {value:.3f}")

@@ -52,22 +52,27 @@ def few(monkeypatch, tmp_path):
     """Two steps of each stage on tiny batches, in a folder of its own."""
     monkeypatch.setattr(train_tiny, "STEPS", {"hubert": 2, "t2s": 2})
     monkeypatch.setattr(train_sovits, "STEPS", {"sovits": 2, "finish": 2})
-    monkeypatch.setattr(train_tiny, "BATCH", {"hubert": 2, "t2s": 2})
+    monkeypatch.setattr(train_tiny, "BATCH", 2)
     monkeypatch.setattr(train_sovits, "BATCH", 2)
     monkeypatch.setattr(train_bert, "STEPS", 2)
     monkeypatch.setattr(train_tiny, "SECONDS", (0.2, 0.3))
+    monkeypatch.setattr(train_tiny, "SOUND", 0.5)
     monkeypatch.setattr(train_sovits, "MELS", 8)
     monkeypatch.setattr(vocoding, "FFTS", (64, 128))
     monkeypatch.setattr(train_tiny, "WORK", tmp_path)
 
 
-def test_the_truth_at_a_frame_is_the_phone_that_is_said_there():
+def test_the_truth_at_a_frame_is_the_phone_that_is_said_there(monkeypatch):
+    monkeypatch.setattr(train_tiny, "SOUND", 5)
+    window = train_tiny.WINDOW_50
     excerpts = train_tiny.Excerpts([recording([0, 1, 0, 1], [16, 24, 8, 40])])
     for seed in range(6):
-        sounds, phones = excerpts.draw(3, np.random.default_rng(seed))
-        assert phones.shape[1] == (sounds.shape[1] - 400) // 320 + 1
+        sounds, phones = excerpts.draw(np.random.default_rng(seed))
+        assert phones.shape[1] == (sounds.shape[1] - window) // 320 + 1
+        seconds = sounds.shape[1] / 16000
+        assert 0.39 < seconds < 4.51 and abs(len(sounds) * seconds - 5) <= 0.51 * seconds
         for sound, truth in zip(sounds.numpy(), phones, strict=True):
-            heard = np.lib.stride_tricks.sliding_window_view(sound, 400)[::320]
+            heard = np.lib.stride_tricks.sliding_window_view(sound, window)[::320][:, 75:475]
             spectrum = np.abs(np.fft.rfft(heard))
             high = spectrum[:, 45:80].sum(1) > spectrum[:, 5:20].sum(1)  # about 2400 and 400 Hz
             loud = spectrum[:, 5:80].sum(1) > 0.5 * np.median(spectrum[:, 5:80].sum(1))  # not the silence behind
@@ -75,9 +80,25 @@ def test_the_truth_at_a_frame_is_the_phone_that_is_said_there():
             assert (high[clear] == (truth.numpy()[clear] == 1)).mean() > 0.95
 
 
+def test_hubert_has_a_state_for_every_time_that_the_truth_is_told_of():
+    network = small.hubert()
+    for samples in (4000, 4229, 4230, 4231, 16000):
+        (found,) = network(torch.zeros(1, samples)).last_hidden_state
+        assert len(found) == len(train_tiny.heard_frames(samples))
+
+
+def test_filters_are_pairs_for_frequencies_that_rise():
+    bank = train_tiny.filters(40)[:, 0]
+    assert bank.shape == (40, train_tiny.FILTER) and torch.allclose(bank.norm(dim=1), torch.ones(40))
+    power = torch.fft.rfft(bank, 16000).abs().square()  # Hz by Hz
+    (cosines, sines) = power.argmax(1).reshape(2, 20)
+    assert (cosines.diff() > 0).all() and 80 < cosines[0] < 250 and 6500 < cosines[-1] < 7600
+    assert ((cosines - sines).abs() < 20).all() and (bank[:20] * bank[20:]).sum(1).abs().max() < 1e-5
+
+
 def test_excerpts_are_a_function_of_the_seed():
     excerpts = train_tiny.Excerpts([recording([0, 1], [60, 60])])
-    first, again = (excerpts.draw(2, np.random.default_rng(3)) for _ in range(2))
+    first, again = (excerpts.draw(np.random.default_rng(3)) for _ in range(2))
     assert torch.equal(first[0], again[0]) and torch.equal(first[1], again[1])
     assert not torch.equal(first[0][0], first[0][1])
 
