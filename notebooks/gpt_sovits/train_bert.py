@@ -26,7 +26,7 @@ from notebooks.gpt_sovits.sentences import characters, training_sentences
 from notebooks.gpt_sovits.speech import Recording
 from utils.training import half, matrices, optimise
 
-STEPS, RATE, SEED, BATCH = 1000, 1.5e-3, 4, 64
+STEPS, RATE, SEED, BATCH = 1500, 1.5e-3, 4, 64
 SYMBOLS = 732  # phones
 CHARACTERS = 3000  # that it knows
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *",.!?…-，。！？、；："]

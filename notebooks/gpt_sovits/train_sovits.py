@@ -24,8 +24,8 @@ from notebooks.gpt_sovits.sovits import SynthesizerTrn
 from utils.training import half, matrices, optimise
 from utils.vocoding import Critic, Critics, opinions, spectral_error
 
-STEPS = {"sovits": 1600, "finish": 600}
-RATES = {"sovits": 8e-4, "finish": 3e-4}
+STEPS = {"sovits": 3000, "finish": 800}
+RATES = {"sovits": 3e-3, "finish": 3e-4}
 SEEDS = {"sovits": 2, "finish": 3}
 BATCH, SLICE = 12, 20  # sentences of a step; frames of each that are made sound, 0.4 s
 REFERENCE = 150  # frames of a reference at most, 3 s

@@ -33,8 +33,8 @@ from utils.training import half, matrices, optimise
 
 TINY = Path(__file__).parent / "tiny"
 WORK = Path(__file__).parents[2] / "models" / "gpt_sovits-training"
-STEPS = {"hubert": 1600, "t2s": 1500}
-RATES = {"hubert": 4e-3, "t2s": 1e-3}
+STEPS = {"hubert": 2000, "t2s": 2000}
+RATES = {"hubert": 4e-3, "t2s": 2e-3}
 SEEDS = {"hubert": 1, "t2s": 5}
 BATCH = 16  # sentences of a step of the decoder
 SOUND = 48  # seconds that HuBERT hears in a step, and
@@ -78,7 +78,7 @@ SOVITS = {
         **{"filter_channels": 160, "n_heads": 2, "n_layers": 2, "kernel_size": 3, "gin_channels": 96},
         **{"mrte_channels": 96, "mrte_heads": 4, "style_channels": 64, "flow_layers": 3, "posterior_layers": 6},
         **{"upsample_rates": [10, 8, 2, 2, 2], "upsample_kernel_sizes": [16, 16, 8, 2, 2]},
-        **{"upsample_initial_channel": 160, "resblock_kernel_sizes": [3, 7]},
+        **{"upsample_initial_channel": 128, "resblock_kernel_sizes": [3, 7]},
         "resblock_dilation_sizes": [[1, 3, 5]] * 2,
     },
 }

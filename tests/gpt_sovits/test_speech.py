@@ -112,6 +112,13 @@ def test_english_sentences_are_many_and_none_is_held_out():
     assert len(set(found)) == 500 and not set(found) & set(sentences.HELD_OUT["en"])
     assert found[:200] == sentences.training_sentences("en", 200)
     assert not any("{" in text for text in found)
+    assert len({word for text in found for word in text.lower().strip(".?").split()}) > 1000
+
+
+def test_frequent_words_are_known_and_in_order():
+    found = sentences.frequent_words()
+    assert len(found) > sentences.FREQUENT and found.index("clear") < found.index("stable") < found.index("asteroids")
+    assert not {"sch", "pql", "the's"} & {*found} and {*found[:2000]} > {"answer", "water", "people"}
 
 
 class Teacher:
