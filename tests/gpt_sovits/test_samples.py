@@ -8,7 +8,7 @@ from notebooks.gpt_sovits.frontend import Frontend
 from notebooks.gpt_sovits.sentences import HELD_OUT, training_sentences
 from notebooks.sambert_hifigan.teacher import Utterance
 
-VOICES = quality.voices(samples.ROOM / "samples")
+VOICES, FRONTEND = quality.voices(samples.ROOM / "samples"), Frontend()
 
 
 def test_all_voices_that_no_training_has_are_there_and_as_many_others():
@@ -20,8 +20,7 @@ def test_all_voices_that_no_training_has_are_there_and_as_many_others():
 @pytest.mark.parametrize("voice", VOICES, ids=lambda voice: voice.name)
 def test_a_recording_will_do_and_its_words_are_what_is_said(voice):
     heard = recording.read(voice.recording)
-    frontend = Frontend()
-    phones = sum(len(piece.phones) for piece in frontend.pieces(voice.words, voice.language))
+    phones = sum(len(piece.phones) for piece in FRONTEND.pieces(voice.words, voice.language))
     assert heard.notes == heard.check_words(phones) == []
 
 
