@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertModel, HubertConfig, HubertModel
 
-from notebooks.gpt_sovits import train_tiny
+from notebooks.gpt_sovits import train_hubert
 from notebooks.gpt_sovits.checkpoint import save
 from notebooks.gpt_sovits.sovits import SynthesizerTrn
 from notebooks.gpt_sovits.t2s import Text2SemanticDecoder
@@ -31,7 +31,7 @@ MODEL = {
 HUBERT = {
     **{"hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32},
     **{"conv_dim": [8] * 7, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4},
-    "conv_kernel": train_tiny.HUBERT["conv_kernel"],
+    "conv_kernel": train_hubert.KERNELS,
 }
 BERT = {
     **{"vocab_size": 50, "hidden_size": WIDTH, "num_hidden_layers": 4, "num_attention_heads": 4},

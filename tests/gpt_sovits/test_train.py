@@ -5,7 +5,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from notebooks.gpt_sovits import checkpoint, train_bert, train_sovits, train_tiny
+from notebooks.gpt_sovits import checkpoint, train_bert, train_hubert, train_sovits, train_t2s, train_tiny
 from notebooks.gpt_sovits.speech import FRAME, RATE, Recording
 from notebooks.gpt_sovits.train_sovits import SLICE, Quantizer, Sentence, Sentences
 from tests.gpt_sovits import small
@@ -35,11 +35,12 @@ def sentence(voice: str, frames: int, seed: int, phones: int = 5) -> Sentence:
     return Sentence(voice, ids, states, states[:, 0].repeat_interleave(HOP) / 10)
 
 
-def score(voice: str, phones: int, tokens: int, seed: int) -> train_tiny.Score:
+def score(voice: str, phones: int, tokens: int, seed: int) -> train_t2s.Score:
     draw = torch.Generator().manual_seed(seed)
     codes = [torch.randint(0, small.CODES, (n,), generator=draw) for n in (tokens, tokens + 2)]
     ids = torch.randint(0, small.PHONES, (phones,), generator=draw)
-    return train_tiny.Score(voice, ids, torch.randn(small.WIDTH, phones, generator=draw), *codes)
+    places = torch.arange(tokens + 2).clamp(max=phones - 1)
+    return train_t2s.Score(voice, ids, torch.randn(small.WIDTH, phones, generator=draw), *codes, places)
 
 
 @pytest.fixture
@@ -48,24 +49,24 @@ def sentences() -> Sentences:
 
 
 @pytest.fixture
-def few(monkeypatch, tmp_path):
-    """Two steps of each stage on tiny batches, in a folder of its own."""
-    monkeypatch.setattr(train_tiny, "STEPS", {"hubert": 2, "t2s": 2})
+def few(monkeypatch):
+    """Two steps of each stage on tiny batches."""
+    monkeypatch.setattr(train_hubert, "STEPS", 2)
+    monkeypatch.setattr(train_t2s, "STEPS", 2)
     monkeypatch.setattr(train_sovits, "STEPS", {"sovits": 2, "finish": 2})
-    monkeypatch.setattr(train_tiny, "BATCH", 2)
+    monkeypatch.setattr(train_t2s, "BATCH", 2)
     monkeypatch.setattr(train_sovits, "BATCH", 2)
     monkeypatch.setattr(train_bert, "STEPS", 2)
-    monkeypatch.setattr(train_tiny, "SECONDS", (0.2, 0.3))
-    monkeypatch.setattr(train_tiny, "SOUND", 0.5)
+    monkeypatch.setattr(train_hubert, "SECONDS", (0.2, 0.3))
+    monkeypatch.setattr(train_hubert, "SOUND", 0.5)
     monkeypatch.setattr(train_sovits, "MELS", 8)
     monkeypatch.setattr(vocoding, "FFTS", (64, 128))
-    monkeypatch.setattr(train_tiny, "WORK", tmp_path)
 
 
 def test_the_truth_at_a_frame_is_the_phone_that_is_said_there(monkeypatch):
-    monkeypatch.setattr(train_tiny, "SOUND", 5)
-    window = train_tiny.WINDOW_50
-    excerpts = train_tiny.Excerpts([recording([0, 1, 0, 1], [16, 24, 8, 40])])
+    monkeypatch.setattr(train_hubert, "SOUND", 5)
+    window = train_hubert.WINDOW_50
+    excerpts = train_hubert.Excerpts([recording([0, 1, 0, 1], [16, 24, 8, 40])])
     for seed in range(6):
         sounds, phones = excerpts.draw(np.random.default_rng(seed))
         assert phones.shape[1] == (sounds.shape[1] - window) // 320 + 1
@@ -84,12 +85,12 @@ def test_hubert_has_a_state_for_every_time_that_the_truth_is_told_of():
     network = small.hubert()
     for samples in (4000, 4229, 4230, 4231, 16000):
         (found,) = network(torch.zeros(1, samples)).last_hidden_state
-        assert len(found) == len(train_tiny.heard_frames(samples))
+        assert len(found) == len(train_hubert.heard_frames(samples))
 
 
 def test_filters_are_pairs_for_frequencies_that_rise():
-    bank = train_tiny.filters(40)[:, 0]
-    assert bank.shape == (40, train_tiny.FILTER) and torch.allclose(bank.norm(dim=1), torch.ones(40))
+    bank = train_hubert.filters(40)[:, 0]
+    assert bank.shape == (40, train_hubert.FILTER) and torch.allclose(bank.norm(dim=1), torch.ones(40))
     power = torch.fft.rfft(bank, 16000).abs().square()  # Hz by Hz
     (cosines, sines) = power.argmax(1).reshape(2, 20)
     assert (cosines.diff() > 0).all() and 80 < cosines[0] < 250 and 6500 < cosines[-1] < 7600
@@ -97,7 +98,7 @@ def test_filters_are_pairs_for_frequencies_that_rise():
 
 
 def test_excerpts_are_a_function_of_the_seed():
-    excerpts = train_tiny.Excerpts([recording([0, 1], [60, 60])])
+    excerpts = train_hubert.Excerpts([recording([0, 1], [60, 60])])
     first, again = (excerpts.draw(np.random.default_rng(3)) for _ in range(2))
     assert torch.equal(first[0], again[0]) and torch.equal(first[1], again[1])
     assert not torch.equal(first[0][0], first[0][1])
@@ -225,20 +226,64 @@ PAIRS = [(score("a", 4, 6, 0), score("a", 5, 7, 1)), (score("b", 6, 9, 2), score
 
 def test_every_row_is_to_tell_the_token_after_it_and_the_last_one_the_end():
     network, rng = small.t2s(), np.random.default_rng(0)
-    logits, labels = train_tiny.continued(network, PAIRS, rng)
+    logits, labels, places = train_t2s.continued(network, PAIRS, rng)
     for row, (reference, one) in zip(labels, PAIRS, strict=True):
         phones, tokens = len(reference.phones) + len(one.phones), torch.cat([reference.prompt, one.tokens])
         assert row[phones - 1 : phones - 1 + len(tokens)].tolist() == tokens.tolist()
         assert row[phones - 1 + len(tokens)] == network.eos
-        assert (row[: phones - 1] == train_tiny.IGNORED).all()
-        assert (row[phones + len(tokens) :] == train_tiny.IGNORED).all()
+        assert (row[: phones - 1] == train_bert.IGNORED).all()
+        assert (row[phones + len(tokens) :] == train_bert.IGNORED).all()
     assert logits.shape == (*labels.shape, small.CODES + 1)
+    assert torch.equal(places == train_bert.IGNORED, labels == train_bert.IGNORED)
+    reference, one = PAIRS[0]
+    said = [*reference.places.tolist(), *(one.places[: len(one.tokens)] + len(reference.phones)).tolist()]
+    assert places[0][places[0] != train_bert.IGNORED].tolist() == [*said, said[-1]]
+
+
+def test_tokens_know_which_phone_is_said_there(monkeypatch):
+    monkeypatch.setattr(train_tiny, "AFTER", 6400)
+    parts = {"hubert": small.hubert(), "sovits": small.synthesizer(), "bert": small.bert()}
+    found = train_tiny.score(parts, recording([0, 1, 0], [40, 8, 40]), {})
+    assert len(found.prompt) == len(found.places) > len(found.tokens)
+    begin, end = (40 * FRAME, 48 * FRAME)
+    for number, place in enumerate(found.places.tolist()):
+        middle = (number + 0.5) / 25
+        assert place == (middle > begin) + (middle > end) or min(abs(middle - begin), abs(middle - end)) < 0.03
+
+
+def test_where_a_head_looks_is_what_its_attention_weighs():
+    layer, heads = small.t2s().h["layers"][0], small.t2s().heads
+    x = torch.randn(1, 6, layer.norm1.normalized_shape[0])
+    mask = train_t2s.visible(6, 6, 3)
+    width = x.shape[-1] // heads
+    weights, bias = layer.self_attn.in_proj_weight, layer.self_attn.in_proj_bias
+    rows = torch.nn.functional.linear(x, weights, bias)
+    query, key = (rows[..., start:][..., :width] for start in (0, x.shape[-1]))
+    expected = torch.nn.functional.scaled_dot_product_attention(query, key, torch.eye(6)[None], mask[0])
+    assert torch.allclose(train_t2s.looks(layer, x, mask).softmax(-1), expected, atol=1e-6)
+
+
+def test_the_decoder_learns_where_to_look_and_is_left_as_it_was(few, monkeypatch, tmp_path):
+    monkeypatch.setattr(train_t2s, "STEPS", 30)
+    monkeypatch.setattr(train_t2s, "RATE", 2e-2)
+    network = small.t2s()
+
+    def wrong() -> float:
+        gaze = train_t2s.Gaze([network.h["layers"][1]])
+        found = train_t2s.continued(network, PAIRS, np.random.default_rng(0))
+        gaze.close()
+        return float(gaze.wrong(found.places)[0].detach())
+
+    before = wrong()
+    train_t2s.learn_to_continue(tmp_path, network, train_t2s.Pairs([one for pair in PAIRS for one in pair]))
+    assert wrong() < before - 0.3
+    assert not any(layer._forward_pre_hooks for layer in network.h["layers"])
 
 
 def test_logits_are_those_of_inference_and_padding_is_not_seen():
     network = small.t2s()
     with torch.no_grad():
-        logits, labels = train_tiny.continued(network, PAIRS, np.random.default_rng(0))
+        logits, labels, _ = train_t2s.continued(network, PAIRS, np.random.default_rng(0))
         reference, one = PAIRS[0]
         phones, bert = torch.cat([reference.phones, one.phones]), torch.cat([reference.bert, one.bert], 1)
         known = len(reference.prompt)
@@ -251,13 +296,13 @@ def test_logits_are_those_of_inference_and_padding_is_not_seen():
 
 def test_tokens_that_are_told_wrong_are_learned_right():
     network = small.t2s()
-    plain = train_tiny.continued(network, PAIRS, np.random.default_rng(0))
-    wrong = train_tiny.continued(network, PAIRS, np.random.default_rng(0), told=0.5)
+    plain = train_t2s.continued(network, PAIRS, np.random.default_rng(0))
+    wrong = train_t2s.continued(network, PAIRS, np.random.default_rng(0), told=0.5)
     assert torch.equal(plain[1], wrong[1]) and not torch.allclose(plain[0], wrong[0], atol=1e-3)
 
 
 def test_a_pair_is_of_one_voice_and_two_sentences():
-    pairs = train_tiny.Pairs([score(voice, 4, 5, i) for i, voice in enumerate("aabbb")])
+    pairs = train_t2s.Pairs([score(voice, 4, 5, i) for i, voice in enumerate("aabbb")])
     drawn = pairs.draw(40, np.random.default_rng(0))
     for reference, one in drawn:
         assert reference.voice == one.voice and reference is not one
@@ -267,7 +312,7 @@ def test_a_pair_is_of_one_voice_and_two_sentences():
 
 def test_silence_is_behind_the_last_of_joined_sentences_alone():
     first, second = PAIRS[0]
-    found = train_tiny.joined(first, second)
+    found = train_t2s.joined(first, second)
     assert found.prompt.tolist() == [*first.tokens.tolist(), *second.prompt.tolist()]
     assert found.tokens.tolist() == [*first.tokens.tolist(), *second.tokens.tolist()]
 
@@ -283,9 +328,9 @@ def test_characters_are_masked_but_their_labels_are_not():
         ids, there, labels = train_bert.reading_batch([read, short], np.random.default_rng(seed))
         assert ids[0, [0, 5]].tolist() == [train_bert.BEGIN, train_bert.END] and there.sum(1).tolist() == [6, 3]
         masked = ids[0, 1:5] == train_bert.MASK
-        assert torch.equal(labels["guess"][0, 1:5] != train_tiny.IGNORED, masked)
+        assert torch.equal(labels["guess"][0, 1:5] != train_bert.IGNORED, masked)
         assert torch.equal(labels["guess"][0, 1:5][masked], read.ids[masked])
-        assert labels["last"][:, 1:5].tolist() == [[11, 13, 15, 17], [2, *[train_tiny.IGNORED] * 3]]
+        assert labels["last"][:, 1:5].tolist() == [[11, 13, 15, 17], [2, *[train_bert.IGNORED] * 3]]
         hidden.append(masked.float().mean())
     assert 0.05 < np.mean(hidden) < 0.3
 
@@ -299,18 +344,18 @@ def test_features_of_a_character_are_those_of_all_its_phones():
 
 
 def test_every_stage_changes_its_own_parts_alone(few, sentences, monkeypatch, tmp_path):
-    monkeypatch.setattr(train_tiny, "SYMBOLS", small.PHONES)
+    monkeypatch.setattr(train_hubert, "SYMBOLS", small.PHONES)
     monkeypatch.setattr(train_bert, "SYMBOLS", small.PHONES)
     parts = {"hubert": small.hubert(), "sovits": small.synthesizer(True), "bert": small.bert(), "t2s": small.t2s()}
     known = {x: i for i, x in enumerate([*train_bert.SPECIAL, *"天气很好"])}
     read = [train_bert.text("天气很好", np.arange(8), np.full(4, 2), known)]
-    excerpts = train_tiny.Excerpts([recording([0, 1], [30, 30])])
-    pairs = train_tiny.Pairs([one for pair in PAIRS for one in pair])
+    excerpts = train_hubert.Excerpts([recording([0, 1], [30, 30])])
+    pairs = train_t2s.Pairs([one for pair in PAIRS for one in pair])
     stages = [
-        (lambda: train_tiny.learn_to_listen(parts["hubert"], excerpts), {"hubert"}),
+        (lambda: train_hubert.learn_to_listen(tmp_path, parts["hubert"], excerpts), {"hubert"}),
         (lambda: train_sovits.learn_to_speak(tmp_path, parts["sovits"], sentences), {"sovits"}),
         (lambda: train_bert.learn_to_read(tmp_path, parts["bert"], read), {"bert"}),
-        (lambda: train_tiny.learn_to_continue(parts["t2s"], pairs), {"t2s"}),
+        (lambda: train_t2s.learn_to_continue(tmp_path, parts["t2s"], pairs), {"t2s"}),
     ]
     for stage, own in stages:
         before = copied(parts)
@@ -336,41 +381,41 @@ def test_tokens_stay_as_they_are_when_the_sound_is_finished(few, sentences, tmp_
     assert {key.partition(".")[0] for key in changed} == {"enc_p", "enc_q", "dec", "flow", "ref_enc"}
 
 
-def test_a_stopped_stage_goes_on_to_the_same_weights(few, monkeypatch):
-    pairs = train_tiny.Pairs([one for pair in PAIRS for one in pair])
+def test_a_stopped_stage_goes_on_to_the_same_weights(few, monkeypatch, tmp_path):
+    pairs = train_t2s.Pairs([one for pair in PAIRS for one in pair])
 
     def learned(steps: int) -> dict[str, torch.Tensor]:
-        monkeypatch.setitem(train_tiny.STEPS, "t2s", steps)
+        monkeypatch.setattr(train_t2s, "STEPS", steps)
         network = small.t2s()
-        train_tiny.learn_to_continue(network, pairs)
+        train_t2s.learn_to_continue(tmp_path, network, pairs)
         return network.state_dict()
 
     pace = training.pace
     monkeypatch.setattr(training, "pace", lambda step, steps: pace(step, 4))
     whole = learned(4)
-    (train_tiny.WORK / "t2s.pt").unlink()
+    (tmp_path / "t2s.pt").unlink()
     learned(2)
     resumed = learned(4)
     assert all(torch.allclose(whole[key], resumed[key], atol=1e-6) for key in whole)
 
 
-def test_what_is_learned_is_less_wrong(few, monkeypatch):
-    monkeypatch.setitem(train_tiny.STEPS, "t2s", 10)
-    monkeypatch.setitem(train_tiny.RATES, "t2s", 2e-2)
+def test_what_is_learned_is_less_wrong(few, monkeypatch, tmp_path):
+    monkeypatch.setattr(train_t2s, "STEPS", 10)
+    monkeypatch.setattr(train_t2s, "RATE", 2e-2)
     network = small.t2s()
 
     def wrong() -> float:
-        logits, labels = train_tiny.continued(network, PAIRS, np.random.default_rng(0))
-        error = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, ignore_index=train_tiny.IGNORED)
+        logits, labels, _ = train_t2s.continued(network, PAIRS, np.random.default_rng(0))
+        error = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, ignore_index=train_bert.IGNORED)
         return float(error.detach())
 
     before = wrong()
-    train_tiny.learn_to_continue(network, train_tiny.Pairs([one for pair in PAIRS for one in pair]))
+    train_t2s.learn_to_continue(tmp_path, network, train_t2s.Pairs([one for pair in PAIRS for one in pair]))
     assert wrong() < before - 0.2
 
 
 def test_what_is_reached_is_told_of_all_parts(monkeypatch):
-    monkeypatch.setattr(train_tiny, "SYMBOLS", small.PHONES)
+    monkeypatch.setattr(train_hubert, "SYMBOLS", small.PHONES)
     data = small.DATA | {"filter_length": 2048, "win_length": 2048, "hop_length": 640, "sampling_rate": RATE}
     sovits = small.randomised(
         train_tiny.SynthesizerTrn(
@@ -378,7 +423,7 @@ def test_what_is_reached_is_told_of_all_parts(monkeypatch):
         )
     )
     parts = {"hubert": small.hubert(), "sovits": sovits, "bert": small.bert(), "t2s": small.t2s()}
-    listener = train_tiny.Listener(parts["hubert"]).eval()
+    listener = train_hubert.Listener(parts["hubert"]).eval()
     with torch.no_grad():
         listener.phones.weight.zero_()
         listener.phones.bias.copy_(torch.eye(small.PHONES)[1])  # hears nothing but phone 1

@@ -1,0 +1,155 @@
+"""How the tiny decoder of tokens is trained: to go on after one or two other sentences of the same voice.
+
+A decoder that sees all phones at once finds out slowly, or never from two hours of speech, which of them is due. The
+teacher has told when each phone is said, so one head of some layers is taught to look there (guided attention, after
+Tachibana et al., ICASSP 2018, with the true place instead of the diagonal). B: batch, T: rows, C: BERT's channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+
+from notebooks.gpt_sovits.t2s import Layer, Text2SemanticDecoder, visible
+from notebooks.gpt_sovits.train_bert import IGNORED, share
+from utils.training import half, matrices, optimise
+
+STEPS, RATE, SEED = 2000, 2e-3, 5
+BATCH = 16  # sentences of a step
+MISTOLD = 0.06  # of the tokens that the decoder is told are others: its own will not all be right
+LONGER = 0.2  # of the references are two sentences
+DROPOUT = 0.1  # of the embeddings
+GUIDED = (1, 2, 3, 4)  # layers whose first head is taught where to look
+GUIDANCE = 0.5  # weight of that
+
+
+class Score(NamedTuple):
+    """A sentence of P phones and its N tokens."""
+
+    voice: str
+    phones: Tensor  # [P] int64
+    bert: Tensor  # [C, P]
+    tokens: Tensor  # [N] int64
+    prompt: Tensor  # [M] int64, tokens of the sentence with the silence that a reference has behind it
+    places: Tensor  # [M] int64, which of the phones is said there; the first N are of `tokens`, too
+
+
+def joined(one: Score, other: Score) -> Score:
+    """Two sentences of a voice as one."""
+    phones, bert = torch.cat([one.phones, other.phones]), torch.cat([one.bert, other.bert], 1)
+    tokens, prompt = (torch.cat([one.tokens, x]) for x in (other.tokens, other.prompt))
+    places = torch.cat([one.places[: len(one.tokens)], other.places + len(one.phones)])
+    return Score(one.voice, phones, bert, tokens, prompt, places)
+
+
+class Pairs:
+    """A sentence after one or two others of the same voice; each draw is a function of the generator passed in."""
+
+    def __init__(self, scores: Sequence[Score]) -> None:
+        self.scores, self.voices = scores, {}
+        for i, one in enumerate(scores):
+            self.voices.setdefault(one.voice, []).append(i)
+
+    def draw(self, count: int, rng: np.random.Generator) -> list[tuple[Score, Score]]:
+        """Pairs of reference and sentence."""
+        found = []
+        for i in rng.integers(len(self.scores), size=count):
+            others = [self.scores[j] for j in self.voices[self.scores[i].voice] if j != i] or [self.scores[i]]
+            reference = others[rng.integers(len(others))]
+            if rng.random() < LONGER:
+                reference = joined(others[rng.integers(len(others))], reference)
+            found.append((reference, self.scores[i]))
+        return found
+
+
+class Continued(NamedTuple):
+    """What a decoder makes of pairs, and what it should have."""
+
+    logits: Tensor  # [B, T, tokens]
+    labels: Tensor  # [B, T] int64: at the last phone the first token, at every token the next, at the last one the end
+    places: Tensor  # [B, T] int64, which phone is said at the label; both are IGNORED elsewhere
+
+
+def continued(
+    network: Text2SemanticDecoder, pairs: Sequence[tuple[Score, Score]], rng: np.random.Generator, told: float = 0.0
+) -> Continued:
+    """Run the decoder over pairs: rows are the phones of both, the tokens of both, then padding, which no other sees.
+
+    told: share of the tokens that the network is told are others, drawn at random; labels are always true. In training
+    some of the embeddings are dropped.
+    """
+    rows, labels, places, lengths = [], [], [], []
+    for reference, one in pairs:
+        phones, bert = torch.cat([reference.phones, one.phones]), torch.cat([reference.bert, one.bert], 1)
+        tokens = torch.cat([reference.prompt, one.tokens])
+        wrong = torch.from_numpy(rng.random(len(tokens)) < told)
+        other = torch.from_numpy(rng.integers(network.eos, size=len(tokens)))
+        text = network.embed_text(phones[None], bert[None])[0]
+        audio = network.embed_audio(torch.where(wrong, other, tokens)[None], torch.arange(len(tokens))[None])[0]
+        rows.append(torch.cat([text, audio]))
+        before, last = len(phones) - 1, tokens.new_tensor([network.eos])
+        labels.append(F.pad(torch.cat([tokens, last]), (before, 0), value=IGNORED))
+        said = torch.cat([reference.places, one.places[: len(one.tokens)] + len(reference.phones)])
+        places.append(F.pad(torch.cat([said, said[-1:]]), (before, 0), value=IGNORED))
+        lengths.append(len(phones))
+    x = F.dropout(pad_sequence(rows, batch_first=True), DROPOUT, network.training)
+    mask = visible(x.shape[1], x.shape[1], torch.tensor(lengths)[:, None, None])[0, 0][:, None]
+    hidden, _ = network.run(x, mask, network.empty(len(x)))
+    padded = (pad_sequence(values, batch_first=True, padding_value=IGNORED) for values in (labels, places))
+    return Continued(network.ar_predict_layer(hidden), *padded)
+
+
+def looks(layer: Layer, x: Tensor, mask: Tensor) -> Tensor:
+    """Logits [B, T, T] of where the first head of a layer looks; x: [B, T, D], mask: [B, 1, T, T]."""
+    both, width = 2 * x.shape[-1], x.shape[-1] // layer.heads
+    rows = F.linear(x, layer.self_attn.in_proj_weight[:both], layer.self_attn.in_proj_bias[:both])
+    query, key = (y[..., :width] for y in rows.chunk(2, -1))
+    return (query @ key.mT / width**0.5).masked_fill(~mask[:, 0], -torch.inf)
+
+
+class Gaze:
+    """Where the first heads of some layers look when they run, until it is closed."""
+
+    def __init__(self, layers: Iterable[Layer]) -> None:
+        self.seen: list[Tensor] = []  # of `looks`, of every run since the last `wrong`
+        self.hooks = [layer.register_forward_pre_hook(self._keep) for layer in layers]
+
+    def _keep(self, layer: Layer, given: tuple[Tensor, ...]) -> None:
+        self.seen.append(looks(layer, *given[:2]))
+
+    def wrong(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        """Cross entropy of all that was seen, and how often the last of it was right. places: of `Continued`."""
+        seen, self.seen = self.seen, []
+        wrong = [F.cross_entropy(x.float().transpose(1, 2), places, ignore_index=IGNORED) for x in seen]
+        return torch.stack(wrong).mean(), share(seen[-1], places)
+
+    def close(self) -> None:
+        """Leave the layers as they were."""
+        for hook in self.hooks:
+            hook.remove()
+
+
+def learn_to_continue(work: Path, network: Text2SemanticDecoder, pairs: Pairs) -> None:
+    """Teach the decoder the tokens of both sentences, the end, and which phone is due."""
+    layers = network.h["layers"]
+    gaze = Gaze(layers[i] for i in GUIDED if i < len(layers))
+
+    def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
+        drawn = pairs.draw(BATCH, rng)
+        torch.manual_seed(int(rng.integers(2**31)))
+        with half():
+            logits, labels, places = continued(network, drawn, rng, MISTOLD)
+            elsewhere, right = gaze.wrong(places)
+        wrong = F.cross_entropy(logits.float().transpose(1, 2), labels, ignore_index=IGNORED)
+        parts = {"loss": wrong + GUIDANCE * elsewhere, "tokens": wrong, "gaze": elsewhere}
+        return parts | {"tokens right": share(logits, labels), "gaze right": right}
+
+    optimise(work / "t2s.pt", network, loss, steps=STEPS, rate=RATE, seed=SEED, muon=matrices(network.h))
+    gaze.close()
