@@ -73,7 +73,7 @@ def a_voice_and_a_place_for_its_sound(scratch: Path) -> Iterator[dict[str, str]]
 @contextmanager
 def a_folder_and_a_voice_with_its_words(scratch: Path) -> Iterator[dict[str, str]]:
     scratch.mkdir()
-    voice = voices(ROOT / "notebooks" / "gpt_sovits" / "samples")[0]
+    voice = voices()[0]
     given = {"MODEL_FOLDER": gpt_sovits.prepare("tiny", "INT8"), "SOUND": scratch / "said.wav"}
     yield {"VOICE": str(voice.recording), "WORDS": voice.words} | {name: str(path) for name, path in given.items()}
 

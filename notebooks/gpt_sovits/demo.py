@@ -14,9 +14,8 @@ from matplotlib.figure import Figure
 from notebooks.gpt_sovits import convert, recording
 from notebooks.gpt_sovits.drawing import stage_bars
 from notebooks.gpt_sovits.pipeline import FASTEST, SLOWEST, Figures, VoiceCloner
-from notebooks.gpt_sovits.quality import voices
+from notebooks.gpt_sovits.quality import SAMPLES, voices
 
-SAMPLES = Path(__file__).parent / "samples"
 LONGEST_TEXT, LONGEST_WORDS = 400, 200  # characters
 LANGUAGES = [("told by the script", "auto"), ("English", "en"), ("Mandarin", "zh"), ("Japanese", "ja")]
 TEXTS = (

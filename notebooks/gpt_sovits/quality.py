@@ -36,6 +36,7 @@ from notebooks.sambert_hifigan.quality import (
 from notebooks.sambert_hifigan.voiceprint import LOUDNESS, SAMPLE_RATE, Voiceprint, resampled
 from utils import compare
 
+SAMPLES = Path(__file__).parent / "samples"  # voices to clone
 WORDS, CHARACTERS = "word error rate, English", "character error rate, Mandarin"
 SAME = "tokens as in PyTorch"
 KNOWN, NEW = "known voices", "new voices"  # new: training has never heard them
@@ -93,7 +94,7 @@ class Cloner(Protocol):
     ) -> Sequence[Said]: ...
 
 
-def voices(folder: Path) -> list[Voice]:
+def voices(folder: Path = SAMPLES) -> list[Voice]:
     """The voices of a folder, by name: NAME.mp3 with its words in NAME.txt; names of new ones begin with new_.
 
     Raises ValueError for a recording without words, and a folder without recordings.

@@ -44,9 +44,9 @@ TEXTS = {"en": "The voice that you hear was never recorded.", "zh": "你听到�
 
 def main() -> None:
     teacher = Teacher()
-    record(teacher, ROOM / "samples")
+    record(teacher, quality.SAMPLES)
     cloner = VoiceCloner(convert.prepare())
-    new = [voice for voice in quality.voices(ROOM / "samples") if voice.new]
+    new = [voice for voice in quality.voices() if voice.new]
     shown = [next(voice for voice in new if voice.language == language) for language in TEXTS]
     sounds: dict[str, tuple[np.ndarray, int]] = {}
     for voice, (language, text) in zip(shown, TEXTS.items(), strict=True):

@@ -8,7 +8,7 @@ from notebooks.gpt_sovits.frontend import Frontend
 from notebooks.gpt_sovits.sentences import HELD_OUT, training_sentences
 from notebooks.sambert_hifigan.teacher import Utterance
 
-VOICES, FRONTEND = quality.voices(samples.ROOM / "samples"), Frontend()
+VOICES, FRONTEND = quality.voices(), Frontend()
 
 
 def test_all_voices_that_no_training_has_are_there_and_as_many_others():
