@@ -1,8 +1,11 @@
 """How the tiny synthesizer is trained: tokens of what HuBERT hears, and the voice of somebody else's reference.
 
-VITS (Kim et al., ICML 2021): the posterior of true sound and the prior of tokens, phones and style are drawn together
-through the flow, while slices of the posterior are made sound again. The codebook begins where k-means ends and follows
-the means of what takes each code (van den Oord et al., "Neural Discrete Representation Learning", NeurIPS 2017).
+VITS (Kim et al., ICML 2021) learns from a posterior of true sound, to which the prior of tokens, phones and style is
+drawn. In an hour that ends with latents that are almost all noise. Tokens tell here what is said in every frame, so the
+synthesizer is run as it will be used: first prior and flow learn latents that the true spectrum can be read from, then
+the generator learns to make them sound, by spectra and at last against critics.
+The codebook begins where k-means ends and follows the means of what takes each code (van den Oord et al., "Neural
+Discrete Representation Learning", NeurIPS 2017).
 B: batch, T: frames of 640 samples, N: tokens of two frames, P: phones, C: channels, F: bins of a spectrogram.
 """
 
@@ -19,20 +22,27 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers.audio_utils import mel_filter_bank
 
-from notebooks.gpt_sovits.layers import masked
-from notebooks.gpt_sovits.sovits import SynthesizerTrn
+from notebooks.gpt_sovits.gaze import Gaze
+from notebooks.gpt_sovits.layers import Attention, masked
+from notebooks.gpt_sovits.sovits import NOISE, SynthesizerTrn
+from notebooks.gpt_sovits.train_bert import IGNORED
 from utils.training import half, matrices, optimise
 from utils.vocoding import Critic, Critics, opinions, spectral_error
 
-STEPS = {"sovits": 3000, "finish": 800}
-RATES = {"sovits": 3e-3, "finish": 3e-4}
-SEEDS = {"sovits": 2, "finish": 3}
+STEPS = {"sovits": 2000, "sound": 1500, "finish": 800}
+RATES = {"sovits": 3e-3, "sound": 3e-3, "finish": 3e-4}
+SEEDS = {"sovits": 2, "sound": 6, "finish": 3}
 BATCH, SLICE = 12, 20  # sentences of a step; frames of each that are made sound, 0.4 s
 REFERENCE = 150  # frames of a reference at most, 3 s
 SPREAD = 40  # frames by which sentences of a batch may differ more or less
 MELS = 128
-WEIGHTS = {"mel": 15.0, "spectra": 10.0, "kl": 1.0, "commitment": 1.0}
-CRITICS = {"fooled": 1.0, "features": 2.0, "critics": 1.0}
+WEIGHTS = {
+    **{"latents": 15.0, "commitment": 1.0, "gaze": 1.0},
+    **{"mel": 15.0, "spectra": 10.0},
+    **{"fooled": 1.0, "features": 2.0, "critics": 1.0},
+}
+GUIDED = 2  # heads that are taught which phone is said
+QUIET, MEAN = -2.0, -4.5  # at first: logarithms of the latents' deviation, and of amplitudes in mel channels
 PERIODS = (2, 3, 5, 7, 11)  # of the critics, as in HiFi-GAN
 DECAY = 0.99  # of what the codebook remembers, a step
 REVIVED = 50  # steps after which codes that nothing took begin anew
@@ -45,6 +55,7 @@ class Sentence(NamedTuple):
     voice: str
     phones: Tensor  # [P] int64
     states: Tensor  # [T, C], HuBERT's
+    places: Tensor  # [T] int64, which of the phones is said
     sound: Tensor  # [T * 640] float32 in -1..1
 
 
@@ -54,6 +65,7 @@ class Batch(NamedTuple):
     phones: Tensor  # [B, P] int64
     text_mask: Tensor  # [B, 1, P]
     states: Tensor  # [B, C, T]
+    places: Tensor  # [B, T] int64, IGNORED at padding
     sound: Tensor  # [B, T * 640]
     mask: Tensor  # [B, 1, T]
     reference: Tensor  # [B, R * 640], of the same voices
@@ -94,6 +106,7 @@ class Sentences:
             pad_sequence([x.phones for x in chosen], batch_first=True),
             _mask(torch.tensor([len(x.phones) for x in chosen])),
             pad_sequence([x.states for x in chosen], batch_first=True).transpose(1, 2),
+            pad_sequence([x.places for x in chosen], batch_first=True, padding_value=IGNORED),
             pad_sequence([x.sound for x in chosen], batch_first=True),
             _mask(lengths),
             pad_sequence(cuts, batch_first=True),
@@ -144,11 +157,13 @@ def k_means(x: Tensor, count: int, rng: np.random.Generator, rounds: int = 20) -
 
 
 class Quantizer(nn.Module):
-    """The synthesizer's codebook as it is learned, with the running sums of what takes each code."""
+    """The synthesizer's codebook as it is learned, with the running sums of what takes each code, and a line that reads
+    mel channels from latents: slices of sound are short, but all latents can be told what they are to be."""
 
     def __init__(self, network: SynthesizerTrn) -> None:
         super().__init__()
         self.network = network
+        self.mel = nn.Conv1d(network.dec.conv_pre.in_channels, MELS, 1)
         codes, channels = network.codebook.embed.shape
         self.register_buffer("sizes", torch.ones(codes))
         self.register_buffer("sums", torch.zeros(codes, channels))
@@ -202,53 +217,48 @@ class Quantizer(nn.Module):
         self.taken.zero_()
 
 
-# --- both stages --------------------------------------------------------------------------------------------------
+# --- latents ------------------------------------------------------------------------------------------------------
 
 
-class Said(NamedTuple):
-    """Slices of a batch as they come back, and what there is to minimise."""
+class Imagined(NamedTuple):
+    """Sentences of a batch as latents, and what there is to minimise."""
 
-    made: Tensor  # [B, 1, SLICE * 640]
-    true: Tensor  # the same
+    z: Tensor  # [B, C, T]
+    ge: Tensor  # [B, G, 1], the style of the references
     errors: dict[str, Tensor]  # those of WEIGHTS
+    gaze_right: Tensor  # share of frames that look at their phone
 
 
-def teach(quantizer: Quantizer, given: Batch, rng: np.random.Generator) -> Said:
-    """Say slices of the sentences of a batch from the posterior, and compare it with the prior."""
+def imagine(quantizer: Quantizer, given: Batch, rng: np.random.Generator) -> Imagined:
+    """Make latents of a batch, as the synthesizer does in use, and hold what is read from them against the truth."""
     network, mask = quantizer.network, given.mask
-    spectrogram = network.spectrogram(given.sound)
     draw = torch.Generator().manual_seed(int(rng.integers(2**31)))
-    channels = network.dec.conv_pre.in_channels
-    noise = torch.randn(len(mask), channels, mask.shape[2], generator=draw)
+    channels, frames = network.dec.conv_pre.in_channels, mask.shape[2]
+    noise = NOISE * torch.randn(len(mask), channels, frames, generator=draw)
     quantized, far = quantizer(given.states, mask)
-    with half():
+    with half(), Gaze([network.enc_p.mrte.cross_attention], looks) as gaze:
         ge = network.style(network.spectrogram(given.reference), mask=given.reference_mask)
-        _, mean, logs = network.enc_p(quantized, given.phones, ge, mask.shape[2], mask, given.text_mask)
-        z, _, posterior_logs = network.enc_q(spectrogram, ge, noise, mask)
-        z_p = network.flow(z, ge, mask)
-        made = network.dec(slices(z, given.starts), ge)
-    made, true = made.float(), slices(given.sound[:, None], given.starts, network.dec.hop)
-    errors = {
-        "mel": (mel(network, made[:, 0]) - mel(network, true[:, 0])).abs().mean(),
-        "spectra": spectral_error(made, true),
-        "kl": divergence(z_p.float(), posterior_logs.float(), mean.float(), logs.float(), mask),
-        "commitment": far,
-    }
-    return Said(made, true, errors)
+        _, mean, logs = network.enc_p(quantized, given.phones, ge, frames, mask, given.text_mask)
+        z = network.flow(masked(mean + noise * logs.exp(), mask), ge, mask, reverse=True)
+        told = quantizer.mel(z)
+    elsewhere, right = gaze.wrong(given.places)
+    wrong = masked(told.float() - mel(network, given.sound), mask).abs().sum() / (mask.sum() * MELS)
+    return Imagined(z, ge, {"latents": wrong, "commitment": far, "gaze": elsewhere}, right)
 
 
-def divergence(z_p: Tensor, posterior_logs: Tensor, mean: Tensor, logs: Tensor, mask: Tensor) -> Tensor:
-    """How far the posterior is from the prior, for a frame that is there; all [B, C, T], mask [B, 1, T].
+def looks(attention: Attention, frames: Tensor, text: Tensor, mask: Tensor | None) -> Tensor:
+    """Logits [B, GUIDED, T, P] of where the first heads look; frames: [B, C, T], text: [B, C, P], mask: [B, 1, P]."""
+    maps = attention.conv_q(frames), attention.conv_k(text)
+    query, keys = (x.unflatten(1, (attention.heads, -1))[:, :GUIDED] for x in maps)
+    scores = query.mT @ keys / attention.temperature
+    return scores if mask is None else scores.masked_fill(mask[:, None] == 0, -torch.inf)
 
-    Of VITS: Kullback and Leibler's divergence, estimated by the one sample z_p of the posterior, after the flow.
-    """
-    kl = logs - posterior_logs - 0.5 + 0.5 * (z_p - mean).square() * (-2 * logs).exp()
-    return masked(kl, mask).sum() / mask.sum()
 
-
-def learn_to_speak(work: Path, network: SynthesizerTrn, sentences: Sentences) -> None:
-    """Teach the synthesizer, with its posterior encoder, tokens and sound by spectra."""
+def learn_to_imagine(work: Path, network: SynthesizerTrn, sentences: Sentences) -> None:
+    """Teach the synthesizer tokens, and latents that tell the spectrum."""
     quantizer = Quantizer(network)
+    network.enc_p.proj.bias.data.chunk(2)[1].fill_(QUIET)
+    quantizer.mel.bias.data.fill_(MEAN)
     quantizer.begin([x.states for x in sentences.sentences], np.random.default_rng(SEEDS["sovits"]))
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
@@ -256,29 +266,59 @@ def learn_to_speak(work: Path, network: SynthesizerTrn, sentences: Sentences) ->
         used = (quantizer.taken > 0).float().mean()
         if step % REVIVED == REVIVED - 1 and step < KEPT * STEPS["sovits"]:
             quantizer.revive(given.states, given.mask, rng)
-        errors = teach(quantizer, given, rng).errors
-        return {"loss": sum(WEIGHTS[key] * x for key, x in errors.items())} | errors | {"codes used": used}
+        _, _, errors, right = imagine(quantizer, given, rng)
+        return _weighed(errors) | {"gaze right": right, "codes used": used}
 
-    hidden = matrices(network.enc_p, network.enc_q, network.flow, network.ref_enc, network.dec)
+    hidden = matrices(network.enc_p, network.flow, network.ref_enc)
     optimise(work / "sovits.pt", quantizer, loss, **_settings("sovits"), muon=hidden)
 
 
-def finish(work: Path, network: SynthesizerTrn, sentences: Sentences) -> None:
-    """Go on against critics; the tokens stay as they are."""
+# --- sound --------------------------------------------------------------------------------------------------------
+
+
+def aloud(quantizer: Quantizer, given: Batch, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """Slices of a batch as the generator makes them of latents, which stay as they are, and true ones, both
+    [B, 1, SLICE * 640]."""
+    network = quantizer.network
+    with torch.no_grad():
+        z, ge, *_ = imagine(quantizer.eval(), given, rng)  # no code moves any more
+    with half():
+        made = network.dec(slices(z, given.starts), ge)
+    return made.float(), slices(given.sound[:, None], given.starts, network.dec.hop)
+
+
+def apart(network: SynthesizerTrn, made: Tensor, true: Tensor) -> dict[str, Tensor]:
+    """How far spectra of slices [B, 1, S] are apart."""
+    far = (mel(network, made[:, 0]) - mel(network, true[:, 0])).abs().mean()
+    return {"mel": far, "spectra": spectral_error(made, true)}
+
+
+def learn_to_speak(work: Path, network: SynthesizerTrn, sentences: Sentences) -> None:
+    """Teach the generator sound by spectra."""
     quantizer = Quantizer(network)
-    critics = Critics(Critic(period) for period in PERIODS)
-    both = nn.ModuleDict({"quantizer": quantizer, "critics": critics})
-    network.ssl_proj.requires_grad_(False)
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
-        quantizer.eval()  # no code moves any more
-        said = teach(quantizer, sentences.draw(BATCH, rng), rng)
-        parts = said.errors | opinions(critics, said.made, said.true)
-        weights = WEIGHTS | CRITICS
-        return {"loss": sum(weights[key] * x for key, x in parts.items())} | parts
+        made, true = aloud(quantizer, sentences.draw(BATCH, rng), rng)
+        return _weighed(apart(network, made, true))
+
+    optimise(work / "sound.pt", network.dec, loss, **_settings("sound"), muon=matrices(network.dec))
+
+
+def finish(work: Path, network: SynthesizerTrn, sentences: Sentences) -> None:
+    """Let the generator go on against critics."""
+    quantizer = Quantizer(network)
+    critics = Critics(Critic(period) for period in PERIODS)
+    both = nn.ModuleDict({"dec": network.dec, "critics": critics})
+
+    def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
+        made, true = aloud(quantizer, sentences.draw(BATCH, rng), rng)
+        return _weighed(apart(network, made, true) | opinions(critics, made, true))
 
     optimise(work / "finish.pt", both, loss, **_settings("finish"))
-    network.ssl_proj.requires_grad_(True)
+
+
+def _weighed(parts: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {"loss": sum(WEIGHTS[key] * x for key, x in parts.items())} | parts
 
 
 def _settings(stage: str) -> dict[str, float]:

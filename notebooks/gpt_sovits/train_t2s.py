@@ -1,13 +1,11 @@
 """How the tiny decoder of tokens is trained: to go on after one or two other sentences of the same voice.
 
-A decoder that sees all phones at once finds out slowly, or never from two hours of speech, which of them is due. The
-teacher has told when each phone is said, so one head of some layers is taught to look there (guided attention, after
-Tachibana et al., ICASSP 2018, with the true place instead of the diagonal). B: batch, T: rows, C: BERT's channels.
+It sees all phones at once; one head of some layers is taught which is due. B: batch, T: rows, C: BERT's channels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
+from notebooks.gpt_sovits.gaze import Gaze
 from notebooks.gpt_sovits.t2s import Layer, Text2SemanticDecoder, visible
 from notebooks.gpt_sovits.train_bert import IGNORED, share
 from utils.training import half, matrices, optimise
@@ -106,50 +105,26 @@ def continued(
     return Continued(network.ar_predict_layer(hidden), *padded)
 
 
-def looks(layer: Layer, x: Tensor, mask: Tensor) -> Tensor:
-    """Logits [B, T, T] of where the first head of a layer looks; x: [B, T, D], mask: [B, 1, T, T]."""
+def looks(layer: Layer, x: Tensor, mask: Tensor, *_: Tensor) -> Tensor:
+    """Logits [B, 1, T, T] of where the first head of a layer looks; x: [B, T, D], mask: [B, 1, T, T]."""
     both, width = 2 * x.shape[-1], x.shape[-1] // layer.heads
     rows = F.linear(x, layer.self_attn.in_proj_weight[:both], layer.self_attn.in_proj_bias[:both])
-    query, key = (y[..., :width] for y in rows.chunk(2, -1))
-    return (query @ key.mT / width**0.5).masked_fill(~mask[:, 0], -torch.inf)
-
-
-class Gaze:
-    """Where the first heads of some layers look when they run, until it is closed."""
-
-    def __init__(self, layers: Iterable[Layer]) -> None:
-        self.seen: list[Tensor] = []  # of `looks`, of every run since the last `wrong`
-        self.hooks = [layer.register_forward_pre_hook(self._keep) for layer in layers]
-
-    def _keep(self, layer: Layer, given: tuple[Tensor, ...]) -> None:
-        self.seen.append(looks(layer, *given[:2]))
-
-    def wrong(self, places: Tensor) -> tuple[Tensor, Tensor]:
-        """Cross entropy of all that was seen, and how often the last of it was right. places: of `Continued`."""
-        seen, self.seen = self.seen, []
-        wrong = [F.cross_entropy(x.float().transpose(1, 2), places, ignore_index=IGNORED) for x in seen]
-        return torch.stack(wrong).mean(), share(seen[-1], places)
-
-    def close(self) -> None:
-        """Leave the layers as they were."""
-        for hook in self.hooks:
-            hook.remove()
+    query, key = (y[:, None, :, :width] for y in rows.chunk(2, -1))
+    return (query @ key.mT / width**0.5).masked_fill(~mask, -torch.inf)
 
 
 def learn_to_continue(work: Path, network: Text2SemanticDecoder, pairs: Pairs) -> None:
     """Teach the decoder the tokens of both sentences, the end, and which phone is due."""
-    layers = network.h["layers"]
-    gaze = Gaze(layers[i] for i in GUIDED if i < len(layers))
+    guided = [layer for i, layer in enumerate(network.h["layers"]) if i in GUIDED]
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
         drawn = pairs.draw(BATCH, rng)
         torch.manual_seed(int(rng.integers(2**31)))
-        with half():
+        with half(), Gaze(guided, looks) as gaze:
             logits, labels, places = continued(network, drawn, rng, MISTOLD)
-            elsewhere, right = gaze.wrong(places)
+        elsewhere, right = gaze.wrong(places)
         wrong = F.cross_entropy(logits.float().transpose(1, 2), labels, ignore_index=IGNORED)
         parts = {"loss": wrong + GUIDANCE * elsewhere, "tokens": wrong, "gaze": elsewhere}
         return parts | {"tokens right": share(logits, labels), "gaze right": right}
 
     optimise(work / "t2s.pt", network, loss, steps=STEPS, rate=RATE, seed=SEED, muon=matrices(network.h))
-    gaze.close()

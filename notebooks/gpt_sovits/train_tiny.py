@@ -3,10 +3,11 @@
 Stages, each kept in models/gpt_sovits-training, so that a run that was stopped goes on where it was:
   speech     Kokoro's voices and mixtures of them say composed sentences, English and Mandarin
   hubert     HuBERT learns to tell the phone at every frame, whoever says it
-  sovits     the synthesizer learns tokens of HuBERT's states, and to say them in the voice of a reference
+  sovits     the synthesizer learns tokens of HuBERT's states, and their latents in the voice of a reference
   bert       BERT learns characters, how each is read where it stands, and where words end
   t2s        the decoder of tokens learns to go on after a reference of the same voice
-  finish     the synthesizer goes on against critics
+  sound      the synthesizer's generator learns to make latents sound
+  finish     it goes on against critics
 Seeded. Writes the four parts, FP16 safetensors, to tiny/ and prints what was reached on voices that no stage has heard.
 """
 
@@ -58,8 +59,8 @@ SOVITS = {
     "data": {"sampling_rate": RATE, "filter_length": 2048, "win_length": 2048, "hop_length": 640},
     "model": {
         **{"version": "v2", "ssl_channels": HEARS, "codes": CODES, "inter_channels": 64, "hidden_channels": 64},
-        **{"filter_channels": 160, "n_heads": 2, "n_layers": 2, "kernel_size": 3, "gin_channels": 96},
-        **{"mrte_channels": 96, "mrte_heads": 4, "style_channels": 64, "flow_layers": 3, "posterior_layers": 6},
+        **{"filter_channels": 160, "n_heads": 2, "n_layers": 4, "kernel_size": 3, "gin_channels": 96},
+        **{"mrte_channels": 96, "mrte_heads": 4, "style_channels": 64, "flow_layers": 3},
         **{"upsample_rates": [10, 8, 2, 2, 2], "upsample_kernel_sizes": [16, 16, 8, 2, 2]},
         **{"upsample_initial_channel": 128, "resblock_kernel_sizes": [3, 7]},
         "resblock_dilation_sizes": [[1, 3, 5]] * 2,
@@ -68,11 +69,11 @@ SOVITS = {
 
 
 def networks() -> dict[str, nn.Module]:
-    """All parts, untrained; the synthesizer with its posterior encoder."""
+    """All parts, untrained."""
     torch.manual_seed(0)
     return {
         "hubert": HubertModel(HubertConfig(**HUBERT)),
-        "sovits": SynthesizerTrn(SOVITS, posterior=True),
+        "sovits": SynthesizerTrn(SOVITS),
         "bert": BertModel(BertConfig(**BERT), add_pooling_layer=False),
         "t2s": Text2SemanticDecoder(T2S),
     }
@@ -86,8 +87,9 @@ def sentence(hubert: HubertModel, recording: Recording, hop: int) -> Sentence:
     frames = len(recording.samples) // (2 * hop) * 2
     found = states(hubert, recording.heard)[:frames]
     found = torch.cat([found, found[-1:].expand(frames - len(found), -1)])
+    places = said_at(recording.frames, (np.arange(frames) + 0.5) * hop / RATE)
     sound = torch.from_numpy(recording.sound[: frames * hop])
-    return Sentence(recording.voice, torch.from_numpy(recording.phones), found, sound)
+    return Sentence(recording.voice, torch.from_numpy(recording.phones), found, torch.from_numpy(places), sound)
 
 
 @torch.no_grad()
@@ -149,9 +151,10 @@ def main() -> None:
     hop = parts["sovits"].dec.hop
     listener = train_hubert.learn_to_listen(WORK, parts["hubert"], train_hubert.Excerpts(recordings))
     sentences = Sentences([sentence(parts["hubert"], x, hop) for x in recordings], hop)
-    train_sovits.learn_to_speak(WORK, parts["sovits"], sentences)
+    train_sovits.learn_to_imagine(WORK, parts["sovits"], sentences)
     train_bert.learn_to_read(WORK, parts["bert"], train_bert.texts(Frontend(), known))
     train_t2s.learn_to_continue(WORK, parts["t2s"], Pairs([score(parts, x, known) for x in recordings]))
+    train_sovits.learn_to_speak(WORK, parts["sovits"], sentences)
     train_sovits.finish(WORK, parts["sovits"], sentences)
     save(TINY, parts, known)
     for what, value in reached(listener, parts, trials, known).items():

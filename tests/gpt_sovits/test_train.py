@@ -6,6 +6,8 @@ import torch
 from tokenizers import Tokenizer
 
 from notebooks.gpt_sovits import checkpoint, train_bert, train_hubert, train_sovits, train_t2s, train_tiny
+from notebooks.gpt_sovits.gaze import Gaze
+from notebooks.gpt_sovits.sovits import NOISE
 from notebooks.gpt_sovits.speech import FRAME, RATE, Recording
 from notebooks.gpt_sovits.train_sovits import SLICE, Quantizer, Sentence, Sentences
 from tests.gpt_sovits import small
@@ -32,7 +34,8 @@ def sentence(voice: str, frames: int, seed: int, phones: int = 5) -> Sentence:
     states = torch.randn(frames, small.WIDTH, generator=draw)
     states[:, 0] = torch.arange(frames) / 1000 + seed
     ids = torch.randint(0, small.PHONES, (phones,), generator=draw)
-    return Sentence(voice, ids, states, states[:, 0].repeat_interleave(HOP) / 10)
+    places = torch.arange(frames) * phones // frames
+    return Sentence(voice, ids, states, places, states[:, 0].repeat_interleave(HOP) / 10)
 
 
 def score(voice: str, phones: int, tokens: int, seed: int) -> train_t2s.Score:
@@ -53,7 +56,7 @@ def few(monkeypatch):
     """Two steps of each stage on tiny batches."""
     monkeypatch.setattr(train_hubert, "STEPS", 2)
     monkeypatch.setattr(train_t2s, "STEPS", 2)
-    monkeypatch.setattr(train_sovits, "STEPS", {"sovits": 2, "finish": 2})
+    monkeypatch.setattr(train_sovits, "STEPS", {"sovits": 2, "sound": 2, "finish": 2})
     monkeypatch.setattr(train_t2s, "BATCH", 2)
     monkeypatch.setattr(train_sovits, "BATCH", 2)
     monkeypatch.setattr(train_bert, "STEPS", 2)
@@ -108,6 +111,9 @@ def test_states_and_sound_of_a_sentence_have_the_same_frames():
     found = train_tiny.sentence(small.hubert(), recording([0, 1, 0], [33, 8, 40]), 640)
     assert len(found.states) % 2 == 0 and len(found.sound) == 640 * len(found.states)
     assert 0 <= 81 * 400 - len(found.sound) < 2 * 640 and found.phones.tolist() == [0, 1, 0]
+    ends = torch.tensor([33, 41]) * FRAME * 50
+    middles = torch.arange(len(found.states)) + 0.5
+    assert found.places.tolist() == (middles[:, None] >= ends).sum(1).tolist()
 
 
 def test_slices_of_sound_and_of_latents_are_of_the_same_time(sentences):
@@ -140,12 +146,13 @@ def test_k_means_finds_what_there_is():
 
 @pytest.fixture
 def quantizer() -> Quantizer:
-    return Quantizer(small.synthesizer(posterior=True))
+    return Quantizer(small.synthesizer())
 
 
 def test_codes_begin_among_the_states(quantizer, sentences):
     quantizer.begin([x.states for x in sentences.sentences], np.random.default_rng(0))
-    states, mask = sentences.draw(2, np.random.default_rng(0))[2:5:2]
+    given = sentences.draw(2, np.random.default_rng(0))
+    states, mask = given.states, given.mask
     quantizer.eval()
     passed, far = quantizer(states, mask)
     means = (states[..., ::2] + states[..., 1::2]) / 2
@@ -192,17 +199,30 @@ def test_the_gradient_goes_past_the_choice_of_a_code(quantizer):
     assert states.grad.abs().max() > 0
 
 
-def test_divergence_is_that_of_two_normal_distributions():
-    torch.manual_seed(0)
-    mean, logs, own_mean, own_logs = 0.3, -0.2, 0.1, -0.5
-    shape = 1, 4, 40000
-    z_p = own_mean + torch.randn(shape) * np.exp(own_logs)
-    mask = torch.ones(1, 1, shape[2])
-    mask[..., 20000:], z_p[..., 20000:] = 0, 50  # padding
-    given = (torch.full(shape, x) for x in (own_logs, mean, logs))
-    found = train_sovits.divergence(z_p, *given, mask)
-    exact = logs - own_logs - 0.5 + (np.exp(2 * own_logs) + (own_mean - mean) ** 2) / (2 * np.exp(2 * logs))
-    assert float(found) == pytest.approx(4 * exact, rel=0.02)  # of four channels
+def test_what_is_made_in_training_is_what_is_said_in_use(few, sentences, monkeypatch):
+    monkeypatch.setattr(train_sovits, "SLICE", 40)
+    quantizer = Quantizer(small.synthesizer()).eval()
+    network, given = quantizer.network, sentences.batch([0], [1], np.random.default_rng(0))
+    drawn = torch.Generator().manual_seed(int(np.random.default_rng(7).integers(2**31)))
+    noise = NOISE * torch.randn(1, network.dec.conv_pre.in_channels, 40, generator=drawn)
+    with torch.no_grad():
+        ge = network.style(network.spectrogram(given.reference))
+        expected = network(network.encode(given.states), given.phones, ge, noise)
+        made, true = train_sovits.aloud(quantizer, given, np.random.default_rng(7))
+    assert torch.allclose(made, expected, atol=1e-5) and torch.equal(true[0], given.sound)
+
+
+def test_latents_are_told_the_spectrum_of_their_frame_and_padding_none(few, sentences):
+    quantizer = Quantizer(small.synthesizer()).eval()
+    quantizer.mel.weight.data.zero_()
+    given = sentences.batch([0, 3], [1, 2], np.random.default_rng(0))
+    wanted = train_sovits.mel(quantizer.network, given.sound)
+    level = float(wanted[:, 0][given.mask[:, 0] > 0].mean())
+    quantizer.mel.bias.data.fill_(level)
+    with torch.no_grad():
+        found = train_sovits.imagine(quantizer, given, np.random.default_rng(0)).errors["latents"]
+    there = given.mask.expand_as(wanted) > 0
+    assert not there.all() and float(found) == pytest.approx(float((wanted[there] - level).abs().mean()), rel=1e-4)
 
 
 def test_a_sentence_is_taught_alike_alone_and_beside_a_longer_one(quantizer, sentences):
@@ -260,7 +280,29 @@ def test_where_a_head_looks_is_what_its_attention_weighs():
     rows = torch.nn.functional.linear(x, weights, bias)
     query, key = (rows[..., start:][..., :width] for start in (0, x.shape[-1]))
     expected = torch.nn.functional.scaled_dot_product_attention(query, key, torch.eye(6)[None], mask[0])
-    assert torch.allclose(train_t2s.looks(layer, x, mask).softmax(-1), expected, atol=1e-6)
+    assert torch.allclose(train_t2s.looks(layer, x, mask)[:, 0].softmax(-1), expected, atol=1e-6)
+
+
+def test_where_frames_look_is_what_attention_to_phones_weighs(monkeypatch):
+    attention = small.synthesizer().enc_p.mrte.cross_attention
+    width = attention.conv_q.in_channels
+    monkeypatch.setattr(train_sovits, "GUIDED", attention.heads)
+    frames, text, mask = torch.randn(1, width, 6), torch.randn(1, width, 3), torch.tensor([[[1.0, 1, 0]]])
+    with torch.no_grad(), Gaze([attention], train_sovits.looks) as gaze:
+        found = attention(frames, text, mask)
+        values = attention.conv_v(text).unflatten(1, (attention.heads, -1)).mT
+        expected = attention.conv_o((gaze.seen[0].softmax(-1) @ values).mT.flatten(1, 2))
+    assert torch.allclose(found, expected, atol=1e-5) and not attention._forward_pre_hooks
+
+
+def test_a_gaze_is_right_where_it_is_nearest_to_its_place():
+    seen = 9 * torch.nn.functional.one_hot(torch.tensor([[[0, 2, 1], [0, 2, 2]]]), 3).float()
+    with Gaze([torch.nn.Identity()], lambda layer, x: x) as gaze:
+        gaze.layers[0](seen)
+    wrong, right = gaze.wrong(torch.tensor([[0, 2, train_bert.IGNORED]]))
+    assert float(right) == 1 and float(wrong) < 0.01
+    wrong, right = gaze.wrong(torch.tensor([[0, 2, 1]]))
+    assert float(right) == pytest.approx(5 / 6) and float(wrong) == pytest.approx(9 / 6, abs=0.01)
 
 
 def test_the_decoder_learns_where_to_look_and_is_left_as_it_was(few, monkeypatch, tmp_path):
@@ -269,9 +311,8 @@ def test_the_decoder_learns_where_to_look_and_is_left_as_it_was(few, monkeypatch
     network = small.t2s()
 
     def wrong() -> float:
-        gaze = train_t2s.Gaze([network.h["layers"][1]])
-        found = train_t2s.continued(network, PAIRS, np.random.default_rng(0))
-        gaze.close()
+        with Gaze([network.h["layers"][1]], train_t2s.looks) as gaze:
+            found = train_t2s.continued(network, PAIRS, np.random.default_rng(0))
         return float(gaze.wrong(found.places)[0].detach())
 
     before = wrong()
@@ -346,13 +387,14 @@ def test_features_of_a_character_are_those_of_all_its_phones():
 def test_every_stage_changes_its_own_parts_alone(few, sentences, monkeypatch, tmp_path):
     monkeypatch.setattr(train_hubert, "SYMBOLS", small.PHONES)
     monkeypatch.setattr(train_bert, "SYMBOLS", small.PHONES)
-    parts = {"hubert": small.hubert(), "sovits": small.synthesizer(True), "bert": small.bert(), "t2s": small.t2s()}
+    parts = {"hubert": small.hubert(), "sovits": small.synthesizer(), "bert": small.bert(), "t2s": small.t2s()}
     known = {x: i for i, x in enumerate([*train_bert.SPECIAL, *"天气很好"])}
     read = [train_bert.text("天气很好", np.arange(8), np.full(4, 2), known)]
     excerpts = train_hubert.Excerpts([recording([0, 1], [30, 30])])
     pairs = train_t2s.Pairs([one for pair in PAIRS for one in pair])
     stages = [
         (lambda: train_hubert.learn_to_listen(tmp_path, parts["hubert"], excerpts), {"hubert"}),
+        (lambda: train_sovits.learn_to_imagine(tmp_path, parts["sovits"], sentences), {"sovits"}),
         (lambda: train_sovits.learn_to_speak(tmp_path, parts["sovits"], sentences), {"sovits"}),
         (lambda: train_bert.learn_to_read(tmp_path, parts["bert"], read), {"bert"}),
         (lambda: train_t2s.learn_to_continue(tmp_path, parts["t2s"], pairs), {"t2s"}),
@@ -372,13 +414,18 @@ def differing(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> s
     return {key for key in one if not torch.equal(one[key], other[key])}
 
 
-def test_tokens_stay_as_they_are_when_the_sound_is_finished(few, sentences, tmp_path):
-    parts = {"sovits": small.synthesizer(posterior=True)}
-    before = copied(parts)["sovits"]
-    train_sovits.finish(tmp_path, parts["sovits"], sentences)
-    changed = differing(before, copied(parts)["sovits"])
-    assert not [key for key in changed if key.startswith(("quantizer", "ssl_proj"))]
-    assert {key.partition(".")[0] for key in changed} == {"enc_p", "enc_q", "dec", "flow", "ref_enc"}
+def test_first_the_latents_are_learned_then_the_sound(few, sentences, tmp_path):
+    parts = {"sovits": small.synthesizer()}
+    stages = (
+        (train_sovits.learn_to_imagine, {"enc_p", "flow", "ref_enc", "ssl_proj", "quantizer"}),
+        (train_sovits.learn_to_speak, {"dec"}),
+        (train_sovits.finish, {"dec"}),
+    )
+    for stage, own in stages:
+        before = copied(parts)["sovits"]
+        stage(tmp_path, parts["sovits"], sentences)
+        changed = differing(before, copied(parts)["sovits"])
+        assert {key.partition(".")[0] for key in changed} == own
 
 
 def test_a_stopped_stage_goes_on_to_the_same_weights(few, monkeypatch, tmp_path):
@@ -442,7 +489,7 @@ def test_the_checkpoint_is_of_less_than_ten_megabytes_and_loads(tmp_path):
     found = checkpoint.find(tmp_path)
     assert set(found) == set(checkpoint.PARTS)
     loaded = {name: getattr(checkpoint, f"load_{name}")(found[name]) for name in found}
-    assert not hasattr(loaded["sovits"], "enc_q") and len(loaded["bert"].encoder.layer) == 2
+    assert len(loaded["bert"].encoder.layer) == 2
     for name, network in loaded.items():
         state = parts[name].state_dict()
         assert all(torch.allclose(x, state[key], atol=1e-2) for key, x in network.state_dict().items())
