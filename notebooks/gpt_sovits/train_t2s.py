@@ -20,12 +20,12 @@ from notebooks.gpt_sovits.t2s import Layer, Text2SemanticDecoder, visible
 from notebooks.gpt_sovits.train_bert import IGNORED, share
 from utils.training import half, matrices, optimise
 
-STEPS, RATE, SEED = 2000, 2e-3, 5
+STEPS, RATE, SEED = 1000, 2e-3, 5
 BATCH = 16  # sentences of a step
-MISTOLD = 0.06  # of the tokens that the decoder is told are others: its own will not all be right
+MISTOLD = 0.2  # of the tokens that the decoder is told are others: its own will not all be right
 LONGER = 0.2  # of the references are two sentences
-DROPOUT = 0.1  # of the embeddings
-GUIDED = (1, 2, 3, 4)  # layers whose first head is taught where to look
+DROPOUT = 0.2  # of the embeddings
+GUIDED = (1, 2, 3)  # layers whose first head is taught where to look
 GUIDANCE = 0.5  # weight of that
 
 

@@ -33,7 +33,7 @@ from notebooks.gpt_sovits.train_t2s import Pairs, Score, continued
 TINY = Path(__file__).parent / "tiny"
 WORK = Path(__file__).parents[2] / "models" / "gpt_sovits-training"
 
-CODES, HEARS, READS = 512, 128, 64  # tokens, channels of HuBERT and BERT
+CODES, HEARS, READS = 128, 128, 64  # tokens, of which more are not learned from two hours; channels of HuBERT and BERT
 HUBERT = {
     **{"hidden_size": HEARS, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 256},
     **{"conv_dim": [64, 64, 64, 64, 96, 96, 96], "conv_kernel": train_hubert.KERNELS},
@@ -51,8 +51,8 @@ BERT = {
 }
 T2S = {
     "model": {
-        **{"vocab_size": CODES + 1, "EOS": CODES, "phoneme_vocab_size": SYMBOLS, "bert_dim": READS, "n_layer": 6},
-        **{"embedding_dim": 160, "hidden_dim": 160, "head": 5, "linear_units": 384},
+        **{"vocab_size": CODES + 1, "EOS": CODES, "phoneme_vocab_size": SYMBOLS, "bert_dim": READS, "n_layer": 4},
+        **{"embedding_dim": 128, "hidden_dim": 128, "head": 4, "linear_units": 320},
     }
 }
 SOVITS = {
