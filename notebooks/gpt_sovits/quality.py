@@ -230,7 +230,7 @@ def table(judge: Judge, cloners: Mapping[str, Cloner], reference: Reference) -> 
     distance PyTorch says FEW of them with the same noise, and for the agreement all take the likeliest.
     """
     numbered = list(enumerate(judge.trials))
-    few = [i for i, _ in numbered[:: -(-len(numbered) // FEW)]]
+    few = range(0, len(numbered), -(-len(numbered) // FEW))
 
     def progress(name: str):
         return tqdm(numbered, desc=f"{name} speaks", mininterval=1)

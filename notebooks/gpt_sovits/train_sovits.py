@@ -220,30 +220,29 @@ class Quantizer(nn.Module):
 # --- latents ------------------------------------------------------------------------------------------------------
 
 
-class Imagined(NamedTuple):
-    """Sentences of a batch as latents, and what there is to minimise."""
-
-    z: Tensor  # [B, C, T]
-    ge: Tensor  # [B, G, 1], the style of the references
-    errors: dict[str, Tensor]  # those of WEIGHTS
-    gaze_right: Tensor  # share of frames that look at their phone
-
-
-def imagine(quantizer: Quantizer, given: Batch, rng: np.random.Generator) -> Imagined:
-    """Make latents of a batch, as the synthesizer does in use, and hold what is read from them against the truth."""
-    network, mask = quantizer.network, given.mask
+def latents(
+    network: SynthesizerTrn, quantized: Tensor, given: Batch, rng: np.random.Generator
+) -> tuple[Tensor, Tensor]:
+    """Latents [B, C, T] of a batch as the synthesizer makes them in use, of quantized states [B, ssl, T], and the
+    style [B, G, 1] of the references."""
+    mask, frames = given.mask, given.mask.shape[2]
     draw = torch.Generator().manual_seed(int(rng.integers(2**31)))
-    channels, frames = network.dec.conv_pre.in_channels, mask.shape[2]
-    noise = NOISE * torch.randn(len(mask), channels, frames, generator=draw)
+    noise = NOISE * torch.randn(len(mask), network.dec.conv_pre.in_channels, frames, generator=draw)
+    ge = network.style(network.spectrogram(given.reference), mask=given.reference_mask)
+    _, mean, logs = network.enc_p(quantized, given.phones, ge, frames, mask, given.text_mask)
+    return network.flow(masked(mean + noise * logs.exp(), mask), ge, mask, reverse=True), ge
+
+
+def imagine(quantizer: Quantizer, given: Batch, rng: np.random.Generator) -> tuple[dict[str, Tensor], Tensor]:
+    """How wrong latents of a batch are, those of WEIGHTS, and the share of frames that look at their phone."""
+    network, mask = quantizer.network, given.mask
     quantized, far = quantizer(given.states, mask)
     with half(), Gaze([network.enc_p.mrte.cross_attention], looks) as gaze:
-        ge = network.style(network.spectrogram(given.reference), mask=given.reference_mask)
-        _, mean, logs = network.enc_p(quantized, given.phones, ge, frames, mask, given.text_mask)
-        z = network.flow(masked(mean + noise * logs.exp(), mask), ge, mask, reverse=True)
+        z, _ = latents(network, quantized, given, rng)
         told = quantizer.mel(z)
     elsewhere, right = gaze.wrong(given.places)
     wrong = masked(told.float() - mel(network, given.sound), mask).abs().sum() / (mask.sum() * MELS)
-    return Imagined(z, ge, {"latents": wrong, "commitment": far, "gaze": elsewhere}, right)
+    return {"latents": wrong, "commitment": far, "gaze": elsewhere}, right
 
 
 def looks(attention: Attention, frames: Tensor, text: Tensor, mask: Tensor | None) -> Tensor:
@@ -266,7 +265,7 @@ def learn_to_imagine(work: Path, network: SynthesizerTrn, sentences: Sentences) 
         used = (quantizer.taken > 0).float().mean()
         if step % REVIVED == REVIVED - 1 and step < KEPT * STEPS["sovits"]:
             quantizer.revive(given.states, given.mask, rng)
-        _, _, errors, right = imagine(quantizer, given, rng)
+        errors, right = imagine(quantizer, given, rng)
         return _weighed(errors) | {"gaze right": right, "codes used": used}
 
     hidden = matrices(network.enc_p, network.flow, network.ref_enc)
@@ -276,12 +275,12 @@ def learn_to_imagine(work: Path, network: SynthesizerTrn, sentences: Sentences) 
 # --- sound --------------------------------------------------------------------------------------------------------
 
 
-def aloud(quantizer: Quantizer, given: Batch, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+def aloud(network: SynthesizerTrn, given: Batch, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
     """Slices of a batch as the generator makes them of latents, which stay as they are, and true ones, both
     [B, 1, SLICE * 640]."""
-    network = quantizer.network
-    with torch.no_grad():
-        z, ge, *_ = imagine(quantizer.eval(), given, rng)  # no code moves any more
+    with torch.no_grad(), half():
+        quantized = network.codebook.decode(network.encode(given.states)).repeat_interleave(2, -1)
+        z, ge = latents(network, quantized, given, rng)
     with half():
         made = network.dec(slices(z, given.starts), ge)
     return made.float(), slices(given.sound[:, None], given.starts, network.dec.hop)
@@ -295,10 +294,9 @@ def apart(network: SynthesizerTrn, made: Tensor, true: Tensor) -> dict[str, Tens
 
 def learn_to_speak(work: Path, network: SynthesizerTrn, sentences: Sentences) -> None:
     """Teach the generator sound by spectra."""
-    quantizer = Quantizer(network)
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
-        made, true = aloud(quantizer, sentences.draw(BATCH, rng), rng)
+        made, true = aloud(network, sentences.draw(BATCH, rng), rng)
         return _weighed(apart(network, made, true))
 
     optimise(work / "sound.pt", network.dec, loss, **_settings("sound"), muon=matrices(network.dec))
@@ -306,12 +304,11 @@ def learn_to_speak(work: Path, network: SynthesizerTrn, sentences: Sentences) ->
 
 def finish(work: Path, network: SynthesizerTrn, sentences: Sentences) -> None:
     """Let the generator go on against critics."""
-    quantizer = Quantizer(network)
     critics = Critics(Critic(period) for period in PERIODS)
     both = nn.ModuleDict({"dec": network.dec, "critics": critics})
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
-        made, true = aloud(quantizer, sentences.draw(BATCH, rng), rng)
+        made, true = aloud(network, sentences.draw(BATCH, rng), rng)
         return _weighed(apart(network, made, true) | opinions(critics, made, true))
 
     optimise(work / "finish.pt", both, loss, **_settings("finish"))

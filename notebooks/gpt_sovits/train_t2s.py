@@ -86,8 +86,7 @@ def continued(
     """
     rows, labels, places, lengths = [], [], [], []
     for reference, one in pairs:
-        phones, bert = torch.cat([reference.phones, one.phones]), torch.cat([reference.bert, one.bert], 1)
-        tokens = torch.cat([reference.prompt, one.tokens])
+        _, phones, bert, tokens, _, said = joined(reference._replace(tokens=reference.prompt), one)
         wrong = torch.from_numpy(rng.random(len(tokens)) < told)
         other = torch.from_numpy(rng.integers(network.eos, size=len(tokens)))
         text = network.embed_text(phones[None], bert[None])[0]
@@ -95,7 +94,7 @@ def continued(
         rows.append(torch.cat([text, audio]))
         before, last = len(phones) - 1, tokens.new_tensor([network.eos])
         labels.append(F.pad(torch.cat([tokens, last]), (before, 0), value=IGNORED))
-        said = torch.cat([reference.places, one.places[: len(one.tokens)] + len(reference.phones)])
+        said = said[: len(tokens)]
         places.append(F.pad(torch.cat([said, said[-1:]]), (before, 0), value=IGNORED))
         lengths.append(len(phones))
     x = F.dropout(pad_sequence(rows, batch_first=True), DROPOUT, network.training)

@@ -201,14 +201,13 @@ def test_the_gradient_goes_past_the_choice_of_a_code(quantizer):
 
 def test_what_is_made_in_training_is_what_is_said_in_use(few, sentences, monkeypatch):
     monkeypatch.setattr(train_sovits, "SLICE", 40)
-    quantizer = Quantizer(small.synthesizer()).eval()
-    network, given = quantizer.network, sentences.batch([0], [1], np.random.default_rng(0))
+    network, given = small.synthesizer().eval(), sentences.batch([0], [1], np.random.default_rng(0))
     drawn = torch.Generator().manual_seed(int(np.random.default_rng(7).integers(2**31)))
     noise = NOISE * torch.randn(1, network.dec.conv_pre.in_channels, 40, generator=drawn)
     with torch.no_grad():
         ge = network.style(network.spectrogram(given.reference))
         expected = network(network.encode(given.states), given.phones, ge, noise)
-        made, true = train_sovits.aloud(quantizer, given, np.random.default_rng(7))
+        made, true = train_sovits.aloud(network, given, np.random.default_rng(7))
     assert torch.allclose(made, expected, atol=1e-5) and torch.equal(true[0], given.sound)
 
 
@@ -220,7 +219,7 @@ def test_latents_are_told_the_spectrum_of_their_frame_and_padding_none(few, sent
     level = float(wanted[:, 0][given.mask[:, 0] > 0].mean())
     quantizer.mel.bias.data.fill_(level)
     with torch.no_grad():
-        found = train_sovits.imagine(quantizer, given, np.random.default_rng(0)).errors["latents"]
+        found = train_sovits.imagine(quantizer, given, np.random.default_rng(0))[0]["latents"]
     there = given.mask.expand_as(wanted) > 0
     assert not there.all() and float(found) == pytest.approx(float((wanted[there] - level).abs().mean()), rel=1e-4)
 
