@@ -33,6 +33,7 @@ STEPS = {"sovits": 2000, "sound": 1500, "finish": 800}
 RATES = {"sovits": 3e-3, "sound": 3e-3, "finish": 3e-4}
 SEEDS = {"sovits": 2, "sound": 6, "finish": 3}
 BATCH, SLICE = 12, 20  # sentences of a step; frames of each that are made sound, 0.4 s
+MISTOLD = 0.2  # of the tokens that latents are made of are others, for those that will be drawn are not all right
 REFERENCE = 150  # frames of a reference at most, 3 s
 SPREAD = 40  # frames by which sentences of a batch may differ more or less
 MELS = 128
@@ -233,10 +234,24 @@ def latents(
     return network.flow(masked(mean + noise * logs.exp(), mask), ge, mask, reverse=True), ge
 
 
+def mistold(quantized: Tensor, mask: Tensor, rng: np.random.Generator) -> Tensor:
+    """Quantized states [B, C, T] with a share MISTOLD of tokens, two frames each, exchanged for others of the batch.
+
+    mask: [B, 1, T], 1 where there is a frame.
+    """
+    tokens, there = quantized[..., ::2].transpose(1, 2), mask[:, 0, ::2] > 0  # [B, N, C], [B, N]
+    others = tokens.detach()[there]
+    wrong = there & torch.from_numpy(rng.random(there.shape) < MISTOLD)
+    chosen = others[torch.from_numpy(rng.integers(len(others), size=int(wrong.sum())))]
+    return tokens.index_put((wrong,), chosen).transpose(1, 2).repeat_interleave(2, -1)
+
+
 def imagine(quantizer: Quantizer, given: Batch, rng: np.random.Generator) -> tuple[dict[str, Tensor], Tensor]:
     """How wrong latents of a batch are, those of WEIGHTS, and the share of frames that look at their phone."""
     network, mask = quantizer.network, given.mask
     quantized, far = quantizer(given.states, mask)
+    if quantizer.training:
+        quantized = mistold(quantized, mask, rng)
     with half(), Gaze([network.enc_p.mrte.cross_attention], looks) as gaze:
         z, _ = latents(network, quantized, given, rng)
         told = quantizer.mel(z)

@@ -199,6 +199,20 @@ def test_the_gradient_goes_past_the_choice_of_a_code(quantizer):
     assert states.grad.abs().max() > 0
 
 
+def test_some_tokens_are_told_wrong_but_no_padding_and_none_half(monkeypatch):
+    monkeypatch.setattr(train_sovits, "MISTOLD", 0.25)
+    quantized = torch.arange(400.0).reshape(2, 1, 200).repeat_interleave(2, -1).requires_grad_()
+    mask = torch.ones(2, 1, 400)
+    mask[1, :, 300:] = 0
+    told = train_sovits.mistold(quantized, mask, np.random.default_rng(0))
+    wrong = told != quantized
+    assert torch.equal(wrong[..., ::2], wrong[..., 1::2]) and not wrong[1, :, 300:].any()
+    assert 0.2 < float(wrong[mask > 0].float().mean()) < 0.3
+    assert not torch.isin(told[wrong], quantized[1, 0, 300:]).any()
+    told.sum().backward()
+    assert not quantized.grad[..., ::2][wrong[..., ::2]].any() and quantized.grad[..., ::2][~wrong[..., ::2]].all()
+
+
 def test_what_is_made_in_training_is_what_is_said_in_use(few, sentences, monkeypatch):
     monkeypatch.setattr(train_sovits, "SLICE", 40)
     network, given = small.synthesizer().eval(), sentences.batch([0], [1], np.random.default_rng(0))
