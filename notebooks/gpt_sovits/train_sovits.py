@@ -1,23 +1,24 @@
-"""How the tiny synthesizer is trained: tokens of what HuBERT hears, and the voice of somebody else's reference.
+"""How the tiny synthesizer is trained: to say tokens of what HuBERT hears, in the voice of another recording.
 
+Tokens are k-means of HuBERT's states and stay so (as in GSLM, Lakhotia et al., TACL 2021): a codebook that learns with
+the synthesizer comes to tell voice and pitch, and the decoder cannot guess such tokens from phones.
 VITS (Kim et al., ICML 2021) learns from a posterior of true sound, to which the prior of tokens, phones and style is
 drawn. In an hour that ends with latents that are almost all noise. Tokens tell here what is said in every frame, so the
 synthesizer is run as it will be used: first prior and flow learn latents that the true spectrum can be read from, then
 the generator learns to make them sound, by spectra and at last against critics.
-The codebook begins where k-means ends and follows the means of what takes each code (van den Oord et al., "Neural
-Discrete Representation Learning", NeurIPS 2017).
 B: batch, T: frames of 640 samples, N: tokens of two frames, P: phones, C: channels, F: bins of a spectrogram.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers.audio_utils import mel_filter_bank
@@ -33,21 +34,19 @@ STEPS = {"sovits": 2000, "sound": 1500, "finish": 800}
 RATES = {"sovits": 3e-3, "sound": 3e-3, "finish": 3e-4}
 SEEDS = {"sovits": 2, "sound": 6, "finish": 3}
 BATCH, SLICE = 12, 20  # sentences of a step; frames of each that are made sound, 0.4 s
-MISTOLD = 0.2  # of the tokens that latents are made of are others, for those that will be drawn are not all right
+MISTOLD = 0.1  # of the tokens that latents are made of are others, for those that will be drawn are not all right
 REFERENCE = 150  # frames of a reference at most, 3 s
 SPREAD = 40  # frames by which sentences of a batch may differ more or less
 MELS = 128
 WEIGHTS = {
-    **{"latents": 15.0, "commitment": 1.0, "gaze": 1.0},
+    **{"latents": 15.0, "gaze": 1.0},
     **{"mel": 15.0, "spectra": 10.0},
     **{"fooled": 1.0, "features": 2.0, "critics": 1.0},
 }
 GUIDED = 2  # heads that are taught which phone is said
 QUIET, MEAN = -2.0, -4.5  # at first: logarithms of the latents' deviation, and of amplitudes in mel channels
 PERIODS = (2, 3, 5, 7, 11)  # of the critics, as in HiFi-GAN
-DECAY = 0.99  # of what the codebook remembers, a step
-REVIVED = 50  # steps after which codes that nothing took begin anew
-KEPT = 0.8  # of the steps, after which none does
+CLUSTERED = 20_000  # pairs of states that k-means sees
 
 
 class Sentence(NamedTuple):
@@ -55,7 +54,7 @@ class Sentence(NamedTuple):
 
     voice: str
     phones: Tensor  # [P] int64
-    states: Tensor  # [T, C], HuBERT's
+    tokens: Tensor  # [N] int64
     places: Tensor  # [T] int64, which of the phones is said
     sound: Tensor  # [T * 640] float32 in -1..1
 
@@ -65,7 +64,7 @@ class Batch(NamedTuple):
 
     phones: Tensor  # [B, P] int64
     text_mask: Tensor  # [B, 1, P]
-    states: Tensor  # [B, C, T]
+    tokens: Tensor  # [B, N] int64
     places: Tensor  # [B, T] int64, IGNORED at padding
     sound: Tensor  # [B, T * 640]
     mask: Tensor  # [B, 1, T]
@@ -79,8 +78,8 @@ class Sentences:
 
     def __init__(self, sentences: Sequence[Sentence], hop: int) -> None:
         """hop: samples of a frame. Sentences shorter than a slice are left out."""
-        self.sentences, self.hop = [x for x in sentences if len(x.states) >= SLICE], hop
-        self.lengths = np.array([len(x.states) for x in self.sentences])
+        self.sentences, self.hop = [x for x in sentences if len(x.places) >= SLICE], hop
+        self.lengths = np.array([len(x.places) for x in self.sentences])
         self.voices: dict[str, list[int]] = {}
         for i, sentence in enumerate(self.sentences):
             self.voices.setdefault(sentence.voice, []).append(i)
@@ -102,11 +101,11 @@ class Sentences:
             length = self.lengths[i]
             start = int(rng.integers(max(1, length - REFERENCE + 1)))
             cuts.append(self.sentences[i].sound[start * self.hop : min(length, start + REFERENCE) * self.hop])
-        lengths = torch.tensor([len(x.states) for x in chosen])
+        lengths = torch.tensor([len(x.places) for x in chosen])
         return Batch(
             pad_sequence([x.phones for x in chosen], batch_first=True),
             _mask(torch.tensor([len(x.phones) for x in chosen])),
-            pad_sequence([x.states for x in chosen], batch_first=True).transpose(1, 2),
+            pad_sequence([x.tokens for x in chosen], batch_first=True),
             pad_sequence([x.places for x in chosen], batch_first=True, padding_value=IGNORED),
             pad_sequence([x.sound for x in chosen], batch_first=True),
             _mask(lengths),
@@ -157,107 +156,66 @@ def k_means(x: Tensor, count: int, rng: np.random.Generator, rounds: int = 20) -
     return means
 
 
-class Quantizer(nn.Module):
-    """The synthesizer's codebook as it is learned, with the running sums of what takes each code, and a line that reads
-    mel channels from latents: slices of sound are short, but all latents can be told what they are to be."""
-
-    def __init__(self, network: SynthesizerTrn) -> None:
-        super().__init__()
-        self.network = network
-        self.mel = nn.Conv1d(network.dec.conv_pre.in_channels, MELS, 1)
-        codes, channels = network.codebook.embed.shape
-        self.register_buffer("sizes", torch.ones(codes))
-        self.register_buffer("sums", torch.zeros(codes, channels))
-        self.register_buffer("taken", torch.zeros(codes))  # since codes were revived
-
-    @torch.no_grad()
-    def begin(self, states: Sequence[Tensor], rng: np.random.Generator, most: int = 20000) -> None:
-        """Put the codes where k-means of HuBERT's states [T, C] ends; a token begins as the mean of its two frames."""
-        proj, width = self.network.ssl_proj, self.network.ssl_proj.in_channels
+def learn_tokens(work: Path, network: SynthesizerTrn, states: Iterable[Tensor]) -> None:
+    """Put the codebook where k-means of HuBERT's states [T, C] ends; a token is the nearest to two frames' mean."""
+    proj, embed, width = network.ssl_proj, network.codebook.embed, network.ssl_proj.in_channels
+    with torch.no_grad():
         proj.weight.copy_(torch.eye(width)[..., None].expand(-1, -1, 2) / 2)
         proj.bias.zero_()
-        x = torch.cat([proj(state.T[None])[0].T for state in states])
-        x = x[torch.from_numpy(rng.permutation(len(x))[:most])]
-        embed = self.network.codebook.embed
-        embed.copy_(k_means(x, len(embed), rng))
-        self.sizes.fill_(1)
-        self.sums.copy_(embed)
-
-    def forward(self, states: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """What stands for states [B, C, T], [B, C, T], and how far it is from them.
-
-        mask: [B, 1, T], 1 where there is a frame. The gradient goes past the choice of a code. In training the codes
-        follow what takes them.
-        """
-        x = self.network.ssl_proj(states)
-        codes = self.network.codebook.encode(x.detach().float())
-        chosen = self.network.codebook.decode(codes)
-        there = mask[..., ::2]
-        far = ((x - chosen).square() * there).sum() / (there.sum() * x.shape[1])
-        if self.training:
-            self.follow(x.detach().transpose(1, 2)[there[:, 0] > 0].float(), codes[there[:, 0] > 0])
-        passed = x + (chosen - x).detach()
-        return passed.repeat_interleave(2, -1), far
-
-    @torch.no_grad()
-    def follow(self, x: Tensor, codes: Tensor) -> None:
-        """Move codes [n] to the running means of the vectors x [n, C] that take them."""
-        self.taken += torch.bincount(codes, minlength=len(self.taken))
-        self.sizes.mul_(DECAY).add_(torch.bincount(codes, minlength=len(self.sizes)), alpha=1 - DECAY)
-        self.sums.mul_(DECAY).index_add_(0, codes, x, alpha=1 - DECAY)
-        known = self.sizes > 1e-3
-        self.network.codebook.embed[known] = self.sums[known] / self.sizes[known, None]
-
-    @torch.no_grad()
-    def revive(self, states: Tensor, mask: Tensor, rng: np.random.Generator) -> None:
-        """Put codes that nothing took since the last time at random states [B, C, T], not at padding."""
-        x = self.network.ssl_proj(states).transpose(1, 2)[mask[:, 0, ::2] > 0].float()
-        dead = (self.taken == 0).nonzero()[:, 0]
-        chosen = x[torch.from_numpy(rng.integers(len(x), size=len(dead)))]
-        self.network.codebook.embed[dead], self.sums[dead], self.sizes[dead] = chosen, chosen, 1.0
-        self.taken.zero_()
+        if not (kept := work / "codebook.safetensors").exists():
+            rng = np.random.default_rng(SEEDS["sovits"])
+            x = torch.cat([proj(state.T[None])[0].T for state in states])
+            x = x[torch.from_numpy(rng.permutation(len(x))[:CLUSTERED])]
+            save_file({"embed": k_means(x, len(embed), rng)}, kept)
+        embed.copy_(load_file(kept)["embed"])
 
 
 # --- latents ------------------------------------------------------------------------------------------------------
 
 
-def latents(
-    network: SynthesizerTrn, quantized: Tensor, given: Batch, rng: np.random.Generator
-) -> tuple[Tensor, Tensor]:
-    """Latents [B, C, T] of a batch as the synthesizer makes them in use, of quantized states [B, ssl, T], and the
-    style [B, G, 1] of the references."""
+def latents(network: SynthesizerTrn, tokens: Tensor, given: Batch, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """Latents [B, C, T] of a batch as the synthesizer makes them in use, of tokens [B, N], and the style [B, G, 1] of
+    the references."""
     mask, frames = given.mask, given.mask.shape[2]
     draw = torch.Generator().manual_seed(int(rng.integers(2**31)))
     noise = NOISE * torch.randn(len(mask), network.dec.conv_pre.in_channels, frames, generator=draw)
     ge = network.style(network.spectrogram(given.reference), mask=given.reference_mask)
-    _, mean, logs = network.enc_p(quantized, given.phones, ge, frames, mask, given.text_mask)
+    _, mean, logs = network.prior(tokens, given.phones, ge, frames, mask, given.text_mask)
     return network.flow(masked(mean + noise * logs.exp(), mask), ge, mask, reverse=True), ge
 
 
-def mistold(quantized: Tensor, mask: Tensor, rng: np.random.Generator) -> Tensor:
-    """Quantized states [B, C, T] with a share MISTOLD of tokens, two frames each, exchanged for others of the batch.
+def mistold(tokens: Tensor, mask: Tensor, rng: np.random.Generator) -> Tensor:
+    """Tokens [B, N] of which a share MISTOLD are exchanged for others of the batch.
 
     mask: [B, 1, T], 1 where there is a frame.
     """
-    tokens, there = quantized[..., ::2].transpose(1, 2), mask[:, 0, ::2] > 0  # [B, N, C], [B, N]
-    others = tokens.detach()[there]
-    wrong = there & torch.from_numpy(rng.random(there.shape) < MISTOLD)
+    there = mask[:, 0, ::2] > 0
+    wrong, others = there & torch.from_numpy(rng.random(there.shape) < MISTOLD), tokens[there]
     chosen = others[torch.from_numpy(rng.integers(len(others), size=int(wrong.sum())))]
-    return tokens.index_put((wrong,), chosen).transpose(1, 2).repeat_interleave(2, -1)
+    return tokens.index_put((wrong,), chosen)
 
 
-def imagine(quantizer: Quantizer, given: Batch, rng: np.random.Generator) -> tuple[dict[str, Tensor], Tensor]:
-    """How wrong latents of a batch are, those of WEIGHTS, and the share of frames that look at their phone."""
-    network, mask = quantizer.network, given.mask
-    quantized, far = quantizer(given.states, mask)
-    if quantizer.training:
-        quantized = mistold(quantized, mask, rng)
+def imagine(both: nn.ModuleDict, given: Batch, rng: np.random.Generator) -> tuple[dict[str, Tensor], Tensor]:
+    """How wrong latents of a batch are, those of WEIGHTS, and the share of frames that look at their phone.
+
+    both: the synthesizer under "network", and under "mel" what reads mel channels from latents: slices of sound are
+    short, but all latents can be told what they are to be.
+    """
+    network, mask = both["network"], given.mask
+    tokens = mistold(given.tokens, mask, rng) if both.training else given.tokens
     with half(), Gaze([network.enc_p.mrte.cross_attention], looks) as gaze:
-        z, _ = latents(network, quantized, given, rng)
-        told = quantizer.mel(z)
+        z, _ = latents(network, tokens, given, rng)
+        told = both["mel"](z)
     elsewhere, right = gaze.wrong(given.places)
     wrong = masked(told.float() - mel(network, given.sound), mask).abs().sum() / (mask.sum() * MELS)
-    return {"latents": wrong, "commitment": far, "gaze": elsewhere}, right
+    return {"latents": wrong, "gaze": elsewhere}, right
+
+
+def reader(network: SynthesizerTrn) -> nn.Conv1d:
+    """The line that reads mel channels from latents, untrained."""
+    line = nn.Conv1d(network.dec.conv_pre.in_channels, MELS, 1)
+    line.bias.data.fill_(MEAN)
+    return line
 
 
 def looks(attention: Attention, frames: Tensor, text: Tensor, mask: Tensor | None) -> Tensor:
@@ -269,22 +227,16 @@ def looks(attention: Attention, frames: Tensor, text: Tensor, mask: Tensor | Non
 
 
 def learn_to_imagine(work: Path, network: SynthesizerTrn, sentences: Sentences) -> None:
-    """Teach the synthesizer tokens, and latents that tell the spectrum."""
-    quantizer = Quantizer(network)
+    """Teach the synthesizer latents that tell the spectrum."""
     network.enc_p.proj.bias.data.chunk(2)[1].fill_(QUIET)
-    quantizer.mel.bias.data.fill_(MEAN)
-    quantizer.begin([x.states for x in sentences.sentences], np.random.default_rng(SEEDS["sovits"]))
+    both = nn.ModuleDict({"network": network, "mel": reader(network)})
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
-        given = sentences.draw(BATCH, rng)
-        used = (quantizer.taken > 0).float().mean()
-        if step % REVIVED == REVIVED - 1 and step < KEPT * STEPS["sovits"]:
-            quantizer.revive(given.states, given.mask, rng)
-        errors, right = imagine(quantizer, given, rng)
-        return _weighed(errors) | {"gaze right": right, "codes used": used}
+        errors, right = imagine(both, sentences.draw(BATCH, rng), rng)
+        return _weighed(errors) | {"gaze right": right}
 
     hidden = matrices(network.enc_p, network.flow, network.ref_enc)
-    optimise(work / "sovits.pt", quantizer, loss, **_settings("sovits"), muon=hidden)
+    optimise(work / "sovits.pt", both, loss, **_settings("sovits"), muon=hidden)
 
 
 # --- sound --------------------------------------------------------------------------------------------------------
@@ -294,8 +246,7 @@ def aloud(network: SynthesizerTrn, given: Batch, rng: np.random.Generator) -> tu
     """Slices of a batch as the generator makes them of latents, which stay as they are, and true ones, both
     [B, 1, SLICE * 640]."""
     with torch.no_grad(), half():
-        quantized = network.codebook.decode(network.encode(given.states)).repeat_interleave(2, -1)
-        z, ge = latents(network, quantized, given, rng)
+        z, ge = latents(network, given.tokens, given, rng)
     with half():
         made = network.dec(slices(z, given.starts), ge)
     return made.float(), slices(given.sound[:, None], given.starts, network.dec.hop)

@@ -1,6 +1,7 @@
 """How the tiny decoder of tokens is trained: to go on after one or two other sentences of the same voice.
 
-It sees all phones at once; one head of some layers is taught which is due. B: batch, T: rows, C: BERT's channels.
+It sees all phones at once; one head of some layers is taught which is due. Whole sentences
+are learned by heart before that: most batches are of excerpts. B: batch, T: rows, C: BERT's channels.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from notebooks.gpt_sovits.t2s import Layer, Text2SemanticDecoder, visible
 from notebooks.gpt_sovits.train_bert import IGNORED, share
 from utils.training import half, matrices, optimise
 
-STEPS, RATE, SEED = 1000, 2e-3, 5
-BATCH = 16  # sentences of a step
+STEPS, RATE, SEED = 5000, 2e-3, 5
+BATCH = 16  # pairs of whole sentences in a step; of excerpts as many as are as long together
+WHOLE, SHORTEST = 0.25, 0.2  # of the batches have whole references, or sentences; shares of the others' phones
 MISTOLD = 0.2  # of the tokens that the decoder is told are others: its own will not all be right
 LONGER = 0.2  # of the references are two sentences
-DROPOUT = 0.2  # of the embeddings
+DROPOUT = 0.1  # of the embeddings
 GUIDED = (1, 2, 3)  # layers whose first head is taught where to look
-GUIDANCE = 0.5  # weight of that
+GUIDANCE = 2.0  # weight of that
 
 
 class Score(NamedTuple):
@@ -48,6 +50,18 @@ def joined(one: Score, other: Score) -> Score:
     return Score(one.voice, phones, bert, tokens, prompt, places)
 
 
+def excerpt(one: Score, share: float, rng: np.random.Generator) -> Score:
+    """What is said of consecutive phones, this share of all; the silence belongs to the last."""
+    count = max(1, round(share * len(one.phones)))
+    begin = int(rng.integers(len(one.phones) - count + 1))
+    said = (one.places >= begin) & (one.places < begin + count)
+    if not said[: len(one.tokens)].any():  # too short for a token
+        return one
+    phones = slice(begin, begin + count)
+    tokens, prompt = one.tokens[said[: len(one.tokens)]], one.prompt[said]
+    return Score(one.voice, one.phones[phones], one.bert[:, phones], tokens, prompt, one.places[said] - begin)
+
+
 class Pairs:
     """A sentence after one or two others of the same voice; each draw is a function of the generator passed in."""
 
@@ -66,6 +80,12 @@ class Pairs:
                 reference = joined(others[rng.integers(len(others))], reference)
             found.append((reference, self.scores[i]))
         return found
+
+    def excerpts(self, rng: np.random.Generator) -> list[tuple[Score, Score]]:
+        """Pairs for a step: the same share of all references, and of all sentences, so that there is little padding."""
+        first, second = (1.0 if rng.random() < WHOLE else rng.uniform(SHORTEST, 1) for _ in range(2))
+        drawn = self.draw(int(2 * BATCH / (first + second)), rng)
+        return [(excerpt(reference, first, rng), excerpt(one, second, rng)) for reference, one in drawn]
 
 
 class Continued(NamedTuple):
@@ -117,7 +137,7 @@ def learn_to_continue(work: Path, network: Text2SemanticDecoder, pairs: Pairs) -
     guided = [layer for i, layer in enumerate(network.h["layers"]) if i in GUIDED]
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
-        drawn = pairs.draw(BATCH, rng)
+        drawn = pairs.excerpts(rng)
         torch.manual_seed(int(rng.integers(2**31)))
         with half(), Gaze(guided, looks) as gaze:
             logits, labels, places = continued(network, drawn, rng, MISTOLD)

@@ -3,7 +3,7 @@
 Stages, each kept in models/gpt_sovits-training, so that a run that was stopped goes on where it was:
   speech     Kokoro's voices and mixtures of them say composed sentences, English and Mandarin
   hubert     HuBERT learns to tell the phone at every frame, whoever says it
-  sovits     the synthesizer learns tokens of HuBERT's states, and their latents in the voice of a reference
+  sovits     tokens are clusters of HuBERT's states; the synthesizer learns their latents in the voice of a reference
   bert       BERT learns characters, how each is read where it stands, and where words end
   t2s        the decoder of tokens learns to go on after a reference of the same voice
   sound      the synthesizer's generator learns to make latents sound
@@ -33,6 +33,7 @@ from notebooks.gpt_sovits.train_t2s import Pairs, Score, continued
 TINY = Path(__file__).parent / "tiny"
 WORK = Path(__file__).parents[2] / "models" / "gpt_sovits-training"
 
+SPARSE = 6  # one recording of so many is enough to find the tokens
 CODES, HEARS, READS = 128, 128, 64  # tokens, of which more are not learned from two hours; channels of HuBERT and BERT
 HUBERT = {
     **{"hidden_size": HEARS, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 256},
@@ -55,8 +56,9 @@ T2S = {
         **{"embedding_dim": 128, "hidden_dim": 128, "head": 4, "linear_units": 320},
     }
 }
+HOP = RATE // 50  # samples of a frame, as many as HuBERT's states stand for
 SOVITS = {
-    "data": {"sampling_rate": RATE, "filter_length": 2048, "win_length": 2048, "hop_length": 640},
+    "data": {"sampling_rate": RATE, "filter_length": 2048, "win_length": 2048, "hop_length": HOP},
     "model": {
         **{"version": "v2", "ssl_channels": HEARS, "codes": CODES, "inter_channels": 64, "hidden_channels": 64},
         **{"filter_channels": 160, "n_heads": 2, "n_layers": 4, "kernel_size": 3, "gin_channels": 96},
@@ -82,14 +84,16 @@ def networks() -> dict[str, nn.Module]:
 # --- what the stages learn from ----------------------------------------------------------------------------------
 
 
-def sentence(hubert: HubertModel, recording: Recording, hop: int) -> Sentence:
-    """What the synthesizer learns of a recording: an even number of frames of `hop` samples, and states for all."""
-    frames = len(recording.samples) // (2 * hop) * 2
-    found = states(hubert, recording.heard)[:frames]
+@torch.no_grad()
+def sentence(parts: dict[str, nn.Module], recording: Recording) -> Sentence:
+    """What the synthesizer learns of a recording: an even number of frames, and tokens for all."""
+    frames = len(recording.samples) // (2 * HOP) * 2
+    found = states(parts["hubert"], recording.heard)[:frames]
     found = torch.cat([found, found[-1:].expand(frames - len(found), -1)])
-    places = said_at(recording.frames, (np.arange(frames) + 0.5) * hop / RATE)
-    sound = torch.from_numpy(recording.sound[: frames * hop])
-    return Sentence(recording.voice, torch.from_numpy(recording.phones), found, torch.from_numpy(places), sound)
+    places = said_at(recording.frames, (np.arange(frames) + 0.5) * HOP / RATE)
+    sound = torch.from_numpy(recording.sound[: frames * HOP])
+    tokens = parts["sovits"].encode(found.T[None])[0]
+    return Sentence(recording.voice, torch.from_numpy(recording.phones), tokens, torch.from_numpy(places), sound)
 
 
 @torch.no_grad()
@@ -124,15 +128,14 @@ def reached(listener: Listener, parts: dict[str, nn.Module], trials: Sequence[Re
         sound = recording.heard
         phones = recording.phones[said_at(recording.frames, heard_frames(len(sound)))]
         right.append(share(listener(torch.from_numpy(sound)[None])[0], torch.from_numpy(phones)))
-        true = sentence(parts["hubert"], recording, sovits.dec.hop)
-        codes = sovits.encode(true.states.T[None])
-        noise = NOISE * torch.from_numpy(rng.standard_normal((1, sovits.dec.conv_pre.in_channels, len(true.states))))
+        true = sentence(parts, recording)
+        noise = NOISE * torch.from_numpy(rng.standard_normal((1, sovits.dec.conv_pre.in_channels, len(true.places))))
         others = [*trials[i + 1 :], *trials[:i]]
         own = next(x for x in others if x.voice == recording.voice)
         stranger = next(x for x in others if x.voice[1] != recording.voice[1])  # of the other sex
         for name, other in zip(far, (own, stranger), strict=True):
             ge = sovits.style(sovits.spectrogram(torch.from_numpy(other.sound)[None]))
-            made = sovits(codes, true.phones[None], ge, noise.float())
+            made = sovits(true.tokens[None], true.phones[None], ge, noise.float())
             far[name].append(float((mel(sovits, made[:, 0]) - mel(sovits, true.sound[None])).abs().mean()))
     scores = [score(parts, recording, known) for recording in trials]
     drawn = Pairs(scores).draw(len(scores), rng)
@@ -148,9 +151,9 @@ def main() -> None:
 
     recordings, trials = make_speech(WORK, Frontend)
     parts, known = networks(), train_bert.vocabulary()
-    hop = parts["sovits"].dec.hop
     listener = train_hubert.learn_to_listen(WORK, parts["hubert"], train_hubert.Excerpts(recordings))
-    sentences = Sentences([sentence(parts["hubert"], x, hop) for x in recordings], hop)
+    train_sovits.learn_tokens(WORK, parts["sovits"], (states(parts["hubert"], x.heard) for x in recordings[::SPARSE]))
+    sentences = Sentences([sentence(parts, x) for x in recordings], HOP)
     train_sovits.learn_to_imagine(WORK, parts["sovits"], sentences)
     train_bert.learn_to_read(WORK, parts["bert"], train_bert.texts(Frontend(), known))
     train_t2s.learn_to_continue(WORK, parts["t2s"], Pairs([score(parts, x, known) for x in recordings]))

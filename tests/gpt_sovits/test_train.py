@@ -9,7 +9,7 @@ from notebooks.gpt_sovits import checkpoint, train_bert, train_hubert, train_sov
 from notebooks.gpt_sovits.gaze import Gaze
 from notebooks.gpt_sovits.sovits import NOISE
 from notebooks.gpt_sovits.speech import FRAME, RATE, Recording
-from notebooks.gpt_sovits.train_sovits import SLICE, Quantizer, Sentence, Sentences
+from notebooks.gpt_sovits.train_sovits import SLICE, Sentence, Sentences
 from tests.gpt_sovits import small
 from utils import training, vocoding
 
@@ -29,13 +29,13 @@ def recording(phones: list[int], frames: list[int], voice: str = "af_one", chine
 
 
 def sentence(voice: str, frames: int, seed: int, phones: int = 5) -> Sentence:
-    """Sound and states tell the frame, and no two sentences alike."""
+    """Sound tells the frame, and no two sentences alike."""
     draw = torch.Generator().manual_seed(seed)
-    states = torch.randn(frames, small.WIDTH, generator=draw)
-    states[:, 0] = torch.arange(frames) / 1000 + seed
+    tokens = torch.randint(0, small.CODES, (frames // 2,), generator=draw)
+    told = torch.arange(frames) / 1000 + seed
     ids = torch.randint(0, small.PHONES, (phones,), generator=draw)
     places = torch.arange(frames) * phones // frames
-    return Sentence(voice, ids, states, places, states[:, 0].repeat_interleave(HOP) / 10)
+    return Sentence(voice, ids, tokens, places, told.repeat_interleave(HOP) / 10)
 
 
 def score(voice: str, phones: int, tokens: int, seed: int) -> train_t2s.Score:
@@ -107,21 +107,23 @@ def test_excerpts_are_a_function_of_the_seed():
     assert not torch.equal(first[0][0], first[0][1])
 
 
-def test_states_and_sound_of_a_sentence_have_the_same_frames():
-    found = train_tiny.sentence(small.hubert(), recording([0, 1, 0], [33, 8, 40]), 640)
-    assert len(found.states) % 2 == 0 and len(found.sound) == 640 * len(found.states)
+def test_tokens_and_sound_of_a_sentence_have_the_same_frames():
+    parts = {"hubert": small.hubert(), "sovits": small.synthesizer()}
+    found = train_tiny.sentence(parts, recording([0, 1, 0], [33, 8, 40]))
+    assert 2 * len(found.tokens) == len(found.places) and len(found.sound) == 640 * len(found.places)
     assert 0 <= 81 * 400 - len(found.sound) < 2 * 640 and found.phones.tolist() == [0, 1, 0]
     ends = torch.tensor([33, 41]) * FRAME * 50
-    middles = torch.arange(len(found.states)) + 0.5
+    middles = torch.arange(len(found.places)) + 0.5
     assert found.places.tolist() == (middles[:, None] >= ends).sum(1).tolist()
 
 
 def test_slices_of_sound_and_of_latents_are_of_the_same_time(sentences):
     given = sentences.draw(3, np.random.default_rng(0))
-    frames = train_sovits.slices(given.states, given.starts)[:, 0] / 10
+    begun = torch.stack([sound[::HOP] for sound in given.sound])[:, None]  # a number of every frame
+    frames = train_sovits.slices(begun, given.starts)[:, 0]
     sound = train_sovits.slices(given.sound[:, None], given.starts, HOP)
     assert frames.shape == (3, SLICE) and sound.shape == (3, 1, SLICE * HOP)
-    assert torch.allclose(sound[:, 0, ::HOP], frames)
+    assert torch.equal(sound[:, 0, ::HOP], frames)
     assert len({int(x) for x in given.starts}) > 1
     ends = given.starts + SLICE
     assert (ends <= given.mask.sum((1, 2))).all()
@@ -144,73 +146,29 @@ def test_k_means_finds_what_there_is():
     assert torch.cdist(centres, found).min(1).values.max() < 0.2
 
 
-@pytest.fixture
-def quantizer() -> Quantizer:
-    return Quantizer(small.synthesizer())
+def test_tokens_are_clusters_of_pairs_of_states_and_are_kept(tmp_path):
+    network, draw = small.synthesizer(), torch.Generator().manual_seed(0)
+    centres = 9 * torch.randn(small.CODES, small.WIDTH, generator=draw)
+    said = torch.randint(0, small.CODES, (300,), generator=draw)
+    apart = torch.randn(300, small.WIDTH, generator=draw)
+    states = torch.stack([centres[said] + apart, centres[said] - apart], 1).flatten(0, 1)
+    train_sovits.learn_tokens(tmp_path, network, [states])
+    found = network.encode(states.T[None])[0]
+    assert torch.allclose(network.codebook.decode(found[None])[0].T, centres[said], atol=1e-4)
+    again = small.synthesizer()
+    train_sovits.learn_tokens(tmp_path, again, iter(()))
+    assert torch.equal(again.encode(states.T[None])[0], found)
 
 
-def test_codes_begin_among_the_states(quantizer, sentences):
-    quantizer.begin([x.states for x in sentences.sentences], np.random.default_rng(0))
-    given = sentences.draw(2, np.random.default_rng(0))
-    states, mask = given.states, given.mask
-    quantizer.eval()
-    passed, far = quantizer(states, mask)
-    means = (states[..., ::2] + states[..., 1::2]) / 2
-    assert torch.allclose(quantizer.network.ssl_proj(states), means, atol=1e-5)
-    assert far < 0.9 * means[mask[:, 0, ::2, None].expand(-1, -1, small.WIDTH).transpose(1, 2) > 0].square().mean()
-    assert torch.equal(passed[..., ::2], passed[..., 1::2])
-
-
-def test_codes_that_nothing_takes_begin_anew(quantizer, sentences):
-    embed = quantizer.network.codebook.embed
-    embed[3:] = 1e3  # too far for any state
-    given = sentences.draw(2, np.random.default_rng(0))
-    quantizer.train()
-    quantizer(given.states, given.mask)
-    alive = embed[:3].clone()
-    quantizer.revive(given.states, given.mask, np.random.default_rng(0))
-    x = quantizer.network.ssl_proj(given.states).transpose(1, 2)[given.mask[:, 0, ::2] > 0]
-    assert torch.cdist(embed[3:], x).min(1).values.max() < 1e-2 and not quantizer.taken.any()
-    assert torch.equal(embed[:3], alive)
-
-
-def test_codes_follow_what_takes_them_and_padding_is_no_state(quantizer, monkeypatch):
-    monkeypatch.setattr(train_sovits, "DECAY", 0.8)
-    codebook = quantizer.network.codebook
-    codebook.embed[:] = 1e3
-    codebook.embed[5] = 0
-    quantizer.sums.copy_(codebook.embed)
-    states, mask = torch.randn(1, small.WIDTH, 12), torch.ones(1, 1, 12)
-    mask[..., 8:] = 0
-    x = quantizer.network.ssl_proj(states)[0, :, :4].detach()
-    quantizer.train()
-    for _ in range(60):
-        _, far = quantizer(states, mask)
-    assert torch.allclose(codebook.embed[5], x.mean(1), atol=1e-2) and quantizer.taken[5] == 240
-    assert float(far.detach()) == pytest.approx(float((x - codebook.embed[5][:, None]).square().mean()), rel=1e-3)
-
-
-def test_the_gradient_goes_past_the_choice_of_a_code(quantizer):
-    states = torch.randn(1, small.WIDTH, 6, requires_grad=True)
-    passed, _ = quantizer.eval()(states, torch.ones(1, 1, 6))
-    codes = quantizer.network.encode(states.detach())
-    assert torch.allclose(passed[..., ::2], quantizer.network.codebook.decode(codes), atol=1e-6)
-    passed.sum().backward()
-    assert states.grad.abs().max() > 0
-
-
-def test_some_tokens_are_told_wrong_but_no_padding_and_none_half(monkeypatch):
+def test_some_tokens_are_told_wrong_but_no_padding(monkeypatch):
     monkeypatch.setattr(train_sovits, "MISTOLD", 0.25)
-    quantized = torch.arange(400.0).reshape(2, 1, 200).repeat_interleave(2, -1).requires_grad_()
+    tokens = torch.arange(400).reshape(2, 200)
     mask = torch.ones(2, 1, 400)
     mask[1, :, 300:] = 0
-    told = train_sovits.mistold(quantized, mask, np.random.default_rng(0))
-    wrong = told != quantized
-    assert torch.equal(wrong[..., ::2], wrong[..., 1::2]) and not wrong[1, :, 300:].any()
-    assert 0.2 < float(wrong[mask > 0].float().mean()) < 0.3
-    assert not torch.isin(told[wrong], quantized[1, 0, 300:]).any()
-    told.sum().backward()
-    assert not quantized.grad[..., ::2][wrong[..., ::2]].any() and quantized.grad[..., ::2][~wrong[..., ::2]].all()
+    told = train_sovits.mistold(tokens, mask, np.random.default_rng(0))
+    wrong = told != tokens
+    assert 0.2 < float(wrong[mask[:, 0, ::2] > 0].float().mean()) < 0.3 and not wrong[1, 150:].any()
+    assert not torch.isin(told[wrong], tokens[1, 150:]).any()
 
 
 def test_what_is_made_in_training_is_what_is_said_in_use(few, sentences, monkeypatch):
@@ -220,35 +178,35 @@ def test_what_is_made_in_training_is_what_is_said_in_use(few, sentences, monkeyp
     noise = NOISE * torch.randn(1, network.dec.conv_pre.in_channels, 40, generator=drawn)
     with torch.no_grad():
         ge = network.style(network.spectrogram(given.reference))
-        expected = network(network.encode(given.states), given.phones, ge, noise)
+        expected = network(given.tokens, given.phones, ge, noise)
         made, true = train_sovits.aloud(network, given, np.random.default_rng(7))
     assert torch.allclose(made, expected, atol=1e-5) and torch.equal(true[0], given.sound)
 
 
 def test_latents_are_told_the_spectrum_of_their_frame_and_padding_none(few, sentences):
-    quantizer = Quantizer(small.synthesizer()).eval()
-    quantizer.mel.weight.data.zero_()
+    network = small.synthesizer()
+    both = torch.nn.ModuleDict({"network": network, "mel": train_sovits.reader(network)}).eval()
+    both["mel"].weight.data.zero_()
     given = sentences.batch([0, 3], [1, 2], np.random.default_rng(0))
-    wanted = train_sovits.mel(quantizer.network, given.sound)
+    wanted = train_sovits.mel(network, given.sound)
     level = float(wanted[:, 0][given.mask[:, 0] > 0].mean())
-    quantizer.mel.bias.data.fill_(level)
+    both["mel"].bias.data.fill_(level)
     with torch.no_grad():
-        found = train_sovits.imagine(quantizer, given, np.random.default_rng(0))[0]["latents"]
+        found = train_sovits.imagine(both, given, np.random.default_rng(0))[0]["latents"]
     there = given.mask.expand_as(wanted) > 0
     assert not there.all() and float(found) == pytest.approx(float((wanted[there] - level).abs().mean()), rel=1e-4)
 
 
-def test_a_sentence_is_taught_alike_alone_and_beside_a_longer_one(quantizer, sentences):
-    network, rng = quantizer.network, np.random.default_rng(0)
+def test_a_sentence_is_taught_alike_alone_and_beside_a_longer_one(sentences):
+    network, rng = small.synthesizer(), np.random.default_rng(0)
     both = sentences.batch([0, 3], [1, 2], rng)
     alone = sentences.batch([0], [1], rng)
     found = []
     with torch.no_grad():
         for given in (both, alone):
             ge = small.drawn(1, 20, 1).expand(len(given.phones), -1, -1)
-            quantized, _ = quantizer.eval()(given.states, given.mask)
             frames = given.mask.shape[2]
-            _, mean, _ = network.enc_p(quantized, given.phones, ge, frames, given.mask, given.text_mask)
+            _, mean, _ = network.prior(given.tokens, given.phones, ge, frames, given.mask, given.text_mask)
             found.append(mean[0, :, :40])
     assert both.mask.shape[2] > 40 and both.text_mask[0].sum() == 4
     assert torch.allclose(*found, atol=1e-4)
@@ -364,6 +322,33 @@ def test_a_pair_is_of_one_voice_and_two_sentences():
     assert 0 < len(longer) < 20 and all(len(x.prompt) == 12 and x.bert.shape[1] == 8 for x in longer)
 
 
+def test_an_excerpt_is_what_is_said_of_its_phones():
+    one = score("a", 6, 9, 0)._replace(places=torch.tensor([0, 0, 1, 2, 2, 4, 4, 5, 5, 5, 5]))
+    begun = set()
+    for seed in range(20):
+        found = train_t2s.excerpt(one, 0.5, np.random.default_rng(seed))
+        (begin,) = (i for i in range(4) if torch.equal(one.phones[i : i + 3], found.phones))
+        there = [i for i, place in enumerate(one.places.tolist()) if begin <= place < begin + 3]
+        assert found.prompt.tolist() == one.prompt[there].tolist()
+        assert found.tokens.tolist() == one.tokens[[i for i in there if i < 9]].tolist()
+        assert found.places.tolist() == (one.places[there] - begin).tolist()
+        assert torch.equal(found.bert, one.bert[:, begin : begin + 3])
+        begun.add(begin)
+    assert begun == {0, 1, 2, 3}
+    unsaid = one._replace(places=torch.zeros(11, dtype=torch.int64))
+    assert any(train_t2s.excerpt(unsaid, 0.5, np.random.default_rng(seed)) is unsaid for seed in range(20))
+
+
+def test_a_step_is_as_long_for_short_excerpts_as_for_whole_sentences(monkeypatch):
+    monkeypatch.setattr(train_t2s, "LONGER", 0)
+    pairs = train_t2s.Pairs([score(voice, 40, 60, i) for i, voice in enumerate("aabb")])
+    for seed in range(20):
+        drawn = pairs.excerpts(np.random.default_rng(seed))
+        phones = [len(reference.phones) + len(one.phones) for reference, one in drawn]
+        assert len(set(phones)) == 1 and 0.9 * 16 * 80 < sum(phones) <= 16 * 80 + 80
+        assert all(reference.voice == one.voice for reference, one in drawn)
+
+
 def test_silence_is_behind_the_last_of_joined_sentences_alone():
     first, second = PAIRS[0]
     found = train_t2s.joined(first, second)
@@ -430,7 +415,7 @@ def differing(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> s
 def test_first_the_latents_are_learned_then_the_sound(few, sentences, tmp_path):
     parts = {"sovits": small.synthesizer()}
     stages = (
-        (train_sovits.learn_to_imagine, {"enc_p", "flow", "ref_enc", "ssl_proj", "quantizer"}),
+        (train_sovits.learn_to_imagine, {"enc_p", "flow", "ref_enc"}),
         (train_sovits.learn_to_speak, {"dec"}),
         (train_sovits.finish, {"dec"}),
     )
