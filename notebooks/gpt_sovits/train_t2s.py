@@ -1,7 +1,7 @@
 """How the tiny decoder of tokens is trained: to go on after one or two other sentences of the same voice.
 
-It sees all phones at once; one head of some layers is taught which is due. From whole sentences alone it would learn what
-follows what sooner than where it is, so most batches are of excerpts. B: batch, T: rows, C: BERT's channels.
+It sees all phones at once; one head of some layers is taught which is due. From whole sentences alone it would learn
+what follows what sooner than where it is: most batches are of excerpts. B: batch, T: rows, C: BERT's channels.
 """
 
 from __future__ import annotations
