@@ -445,7 +445,7 @@ def test_a_stopped_stage_goes_on_to_the_same_weights(few, monkeypatch, tmp_path)
 
 
 def test_what_is_learned_is_less_wrong(few, monkeypatch, tmp_path):
-    monkeypatch.setattr(train_t2s, "STEPS", 10)
+    monkeypatch.setattr(train_t2s, "STEPS", 30)
     monkeypatch.setattr(train_t2s, "RATE", 2e-2)
     network = small.t2s()
 
