@@ -11,6 +11,7 @@ B: batch, T: frames of 640 samples, N: tokens of two frames, P: phones, C: chann
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -166,7 +167,8 @@ def learn_tokens(work: Path, network: SynthesizerTrn, states: Iterable[Tensor]) 
             rng = np.random.default_rng(SEEDS["sovits"])
             x = torch.cat([proj(state.T[None])[0].T for state in states])
             x = x[torch.from_numpy(rng.permutation(len(x))[:CLUSTERED])]
-            save_file({"embed": k_means(x, len(embed), rng)}, kept)
+            save_file({"embed": k_means(x, len(embed), rng)}, kept.with_suffix(".partial"))
+            os.replace(kept.with_suffix(".partial"), kept)
         embed.copy_(load_file(kept)["embed"])
 
 
