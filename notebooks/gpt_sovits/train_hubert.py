@@ -118,3 +118,9 @@ def learn_to_listen(work: Path, hubert: HubertModel, excerpts: Excerpts) -> List
 def states(hubert: HubertModel, sound: np.ndarray) -> Tensor:
     """HuBERT's states [T, C] of a sound [S] at 16 kHz."""
     return hubert(torch.from_numpy(sound)[None]).last_hidden_state[0].clone()
+
+
+def told(hubert: HubertModel, recording: Recording) -> tuple[Tensor, Tensor]:
+    """HuBERT's states [T, C] of a recording, and the phone [T] int64 that is said at each."""
+    said = said_at(recording.frames, heard_frames(len(recording.heard)))
+    return states(hubert, recording.heard), torch.from_numpy(recording.phones[said])

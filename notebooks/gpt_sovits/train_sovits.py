@@ -1,7 +1,8 @@
 """How the tiny synthesizer is trained: to say tokens of what HuBERT hears, in the voice of another recording.
 
-Tokens are k-means of HuBERT's states and stay so (as in GSLM, Lakhotia et al., TACL 2021): a codebook that learns with
-the synthesizer comes to tell voice and pitch, and the decoder cannot guess such tokens from phones.
+Tokens are k-means of HuBERT's states and stay so (as in GSLM, Lakhotia et al., TACL 2021), in the directions that tell
+phones apart (Fisher, 1936): a codebook that learns with the synthesizer comes to tell voice and pitch, and the decoder
+cannot guess such tokens from phones.
 VITS (Kim et al., ICML 2021) learns from a posterior of true sound, to which the prior of tokens, phones and style is
 drawn. In an hour that ends with latents that are almost all noise. Tokens tell here what is said in every frame, so the
 synthesizer is run as it will be used: first prior and flow learn latents that the true spectrum can be read from, then
@@ -20,6 +21,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
+from sklearn.cluster import KMeans
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers.audio_utils import mel_filter_bank
@@ -40,14 +43,17 @@ REFERENCE = 150  # frames of a reference at most, 3 s
 SPREAD = 40  # frames by which sentences of a batch may differ more or less
 MELS = 128
 WEIGHTS = {
-    **{"latents": 15.0, "gaze": 1.0},
+    **{"latents": 15.0, "gaze": 1.0, "noise": 1.0},
     **{"mel": 15.0, "spectra": 10.0},
     **{"fooled": 1.0, "features": 2.0, "critics": 1.0},
 }
 GUIDED = 2  # heads that are taught which phone is said
-QUIET, MEAN = -2.0, -4.5  # at first: logarithms of the latents' deviation, and of amplitudes in mel channels
+DEVIATION = (
+    -1.5
+)  # logarithm of the latents' deviation. Without noise, frames of a sound are alike, and so is their sound
+MEAN = -4.5  # of logarithms of amplitudes in mel channels, at first
 PERIODS = (2, 3, 5, 7, 11)  # of the critics, as in HiFi-GAN
-CLUSTERED = 20_000  # pairs of states that k-means sees
+DIRECTIONS = 60  # of pairs of states that tokens are told by, at most
 
 
 class Sentence(NamedTuple):
@@ -141,49 +147,47 @@ def mel(network: SynthesizerTrn, sound: Tensor) -> Tensor:
 # --- tokens -------------------------------------------------------------------------------------------------------
 
 
-def k_means(x: Tensor, count: int, rng: np.random.Generator, rounds: int = 20) -> Tensor:
-    """So many vectors [count, C] that stand for x [n, C], each the mean of those it is nearest to (Lloyd, 1982).
+def learn_tokens(work: Path, network: SynthesizerTrn, heard: Iterable[tuple[Tensor, Tensor]]) -> None:
+    """Put the codebook where k-means of pairs of HuBERT's states ends; a token is the nearest to two frames.
 
-    One that is nearest to none moves to the vector that is farthest from its own.
+    heard: states [T, C] and the phone [T] int64 that is said at each. What does not tell phones apart is left out of
+    what k-means sees, and what varies within a phone is 1 in every direction.
     """
-    means = x[torch.from_numpy(rng.choice(len(x), count, replace=len(x) < count))].clone()
-    for _ in range(rounds):
-        distances = torch.cdist(x, means)
-        near, nearest = distances.min(1)
-        sizes = torch.bincount(nearest, minlength=count)
-        means = torch.zeros_like(means).index_add_(0, nearest, x) / sizes.clamp_min(1)[:, None]
-        empty = (sizes == 0).nonzero()[:, 0]
-        means[empty] = x[near.argsort(descending=True)[torch.arange(len(empty)) % len(x)]]
-    return means
-
-
-def learn_tokens(work: Path, network: SynthesizerTrn, states: Iterable[Tensor]) -> None:
-    """Put the codebook where k-means of HuBERT's states [T, C] ends; a token is the nearest to two frames' mean."""
     proj, embed, width = network.ssl_proj, network.codebook.embed, network.ssl_proj.in_channels
+    if not (kept := work / "codebook.safetensors").exists():
+        even = [(x[: len(x) // 2 * 2], phones[: len(x) // 2 * 2 : 2]) for x, phones in heard]
+        pairs = torch.cat([x.reshape(-1, 2 * width) for x, _ in even]).double().numpy()
+        phones = torch.cat([phones for _, phones in even]).numpy()
+        directions = min(DIRECTIONS, width, len(np.unique(phones)) - 1)
+        lines = LinearDiscriminantAnalysis(solver="eigen", n_components=directions).fit(pairs, phones).scalings_
+        seen = pairs @ lines[:, :directions]
+        clusters = KMeans(len(embed), n_init=1, random_state=SEEDS["sovits"]).fit(seen)
+        found = {"proj": torch.zeros_like(proj.weight), "embed": torch.zeros_like(embed)}
+        found["proj"][:directions] = torch.from_numpy(lines[:, :directions].T.reshape(-1, 2, width)).mT
+        found["embed"][:, :directions] = torch.from_numpy(clusters.cluster_centers_)
+        save_file(found, kept.with_suffix(".partial"))
+        os.replace(kept.with_suffix(".partial"), kept)
+    found = load_file(kept)
     with torch.no_grad():
-        proj.weight.copy_(torch.eye(width)[..., None].expand(-1, -1, 2) / 2)
+        proj.weight.copy_(found["proj"])
         proj.bias.zero_()
-        if not (kept := work / "codebook.safetensors").exists():
-            rng = np.random.default_rng(SEEDS["sovits"])
-            x = torch.cat([proj(state.T[None])[0].T for state in states])
-            x = x[torch.from_numpy(rng.permutation(len(x))[:CLUSTERED])]
-            save_file({"embed": k_means(x, len(embed), rng)}, kept.with_suffix(".partial"))
-            os.replace(kept.with_suffix(".partial"), kept)
-        embed.copy_(load_file(kept)["embed"])
+    embed.copy_(found["embed"])
 
 
 # --- latents ------------------------------------------------------------------------------------------------------
 
 
-def latents(network: SynthesizerTrn, tokens: Tensor, given: Batch, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Latents [B, C, T] of a batch as the synthesizer makes them in use, of tokens [B, N], and the style [B, G, 1] of
-    the references."""
+def latents(
+    network: SynthesizerTrn, tokens: Tensor, given: Batch, rng: np.random.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Latents [B, C, T] of a batch as the synthesizer makes them in use, of tokens [B, N], logarithms of their
+    deviations, and the style [B, G, 1] of the references."""
     mask, frames = given.mask, given.mask.shape[2]
     draw = torch.Generator().manual_seed(int(rng.integers(2**31)))
     noise = NOISE * torch.randn(len(mask), network.dec.conv_pre.in_channels, frames, generator=draw)
     ge = network.style(network.spectrogram(given.reference), mask=given.reference_mask)
     _, mean, logs = network.prior(tokens, given.phones, ge, frames, mask, given.text_mask)
-    return network.flow(masked(mean + noise * logs.exp(), mask), ge, mask, reverse=True), ge
+    return network.flow(masked(mean + noise * logs.exp(), mask), ge, mask, reverse=True), logs, ge
 
 
 def mistold(tokens: Tensor, mask: Tensor, rng: np.random.Generator) -> Tensor:
@@ -206,11 +210,12 @@ def imagine(both: nn.ModuleDict, given: Batch, rng: np.random.Generator) -> tupl
     network, mask = both["network"], given.mask
     tokens = mistold(given.tokens, mask, rng) if both.training else given.tokens
     with half(), Gaze([network.enc_p.mrte.cross_attention], looks) as gaze:
-        z, _ = latents(network, tokens, given, rng)
+        z, logs, _ = latents(network, tokens, given, rng)
         told = both["mel"](z)
     elsewhere, right = gaze.wrong(given.places)
     wrong = masked(told.float() - mel(network, given.sound), mask).abs().sum() / (mask.sum() * MELS)
-    return {"latents": wrong, "gaze": elsewhere}, right
+    off = masked(logs.float() - DEVIATION, mask).square().sum() / (mask.sum() * logs.shape[1])
+    return {"latents": wrong, "gaze": elsewhere, "noise": off}, right
 
 
 def reader(network: SynthesizerTrn) -> nn.Conv1d:
@@ -230,7 +235,7 @@ def looks(attention: Attention, frames: Tensor, text: Tensor, mask: Tensor | Non
 
 def learn_to_imagine(work: Path, network: SynthesizerTrn, sentences: Sentences) -> None:
     """Teach the synthesizer latents that tell the spectrum."""
-    network.enc_p.proj.bias.data.chunk(2)[1].fill_(QUIET)
+    network.enc_p.proj.bias.data.chunk(2)[1].fill_(DEVIATION)
     both = nn.ModuleDict({"network": network, "mel": reader(network)})
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
@@ -248,7 +253,7 @@ def aloud(network: SynthesizerTrn, given: Batch, rng: np.random.Generator) -> tu
     """Slices of a batch as the generator makes them of latents, which stay as they are, and true ones, both
     [B, 1, SLICE * 640]."""
     with torch.no_grad(), half():
-        z, ge = latents(network, given.tokens, given, rng)
+        z, _, ge = latents(network, given.tokens, given, rng)
     with half():
         made = network.dec(slices(z, given.starts), ge)
     return made.float(), slices(given.sound[:, None], given.starts, network.dec.hop)

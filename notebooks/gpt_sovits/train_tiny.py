@@ -26,7 +26,7 @@ from notebooks.gpt_sovits.sovits import NOISE, SynthesizerTrn
 from notebooks.gpt_sovits.speech import RATE, Recording, make_speech
 from notebooks.gpt_sovits.t2s import Text2SemanticDecoder
 from notebooks.gpt_sovits.train_bert import SYMBOLS, share
-from notebooks.gpt_sovits.train_hubert import AFTER, Listener, heard_frames, said_at, states
+from notebooks.gpt_sovits.train_hubert import AFTER, Listener, heard_frames, said_at, states, told
 from notebooks.gpt_sovits.train_sovits import Sentence, Sentences, mel
 from notebooks.gpt_sovits.train_t2s import Pairs, Score, continued
 
@@ -139,8 +139,8 @@ def reached(listener: Listener, parts: dict[str, nn.Module], trials: Sequence[Re
             far[name].append(float((mel(sovits, made[:, 0]) - mel(sovits, true.sound[None])).abs().mean()))
     scores = [score(parts, recording, known) for recording in trials]
     drawn = Pairs(scores).draw(len(scores), rng)
-    told = [continued(parts["t2s"], [pair], rng) for pair in drawn]
-    tokens = [share(x.logits, x.labels) for x in told]
+    guessed = [continued(parts["t2s"], [pair], rng) for pair in drawn]
+    tokens = [share(x.logits, x.labels) for x in guessed]
     found = {"frames right": float(torch.stack(right).mean()), "tokens right": float(torch.stack(tokens).mean())}
     return found | {f"mel distance, {name}": float(np.mean(x)) for name, x in far.items()}
 
@@ -152,7 +152,7 @@ def main() -> None:
     recordings, trials = make_speech(WORK, Frontend)
     parts, known = networks(), train_bert.vocabulary()
     listener = train_hubert.learn_to_listen(WORK, parts["hubert"], train_hubert.Excerpts(recordings))
-    train_sovits.learn_tokens(WORK, parts["sovits"], (states(parts["hubert"], x.heard) for x in recordings[::SPARSE]))
+    train_sovits.learn_tokens(WORK, parts["sovits"], (told(parts["hubert"], x) for x in recordings[::SPARSE]))
     sentences = Sentences([sentence(parts, x) for x in recordings], HOP)
     train_sovits.learn_to_imagine(WORK, parts["sovits"], sentences)
     train_bert.learn_to_read(WORK, parts["bert"], train_bert.texts(Frontend(), known))

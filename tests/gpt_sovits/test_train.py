@@ -53,7 +53,8 @@ def sentences() -> Sentences:
 
 @pytest.fixture
 def few(monkeypatch):
-    """Two steps of each stage on tiny batches."""
+    """Two steps of each stage on tiny batches, in FP32 on any processor."""
+    monkeypatch.setattr(training, "torch_precision", lambda: "FP32")
     monkeypatch.setattr(train_hubert, "STEPS", 2)
     monkeypatch.setattr(train_t2s, "STEPS", 2)
     monkeypatch.setattr(train_sovits, "STEPS", {"sovits": 2, "sound": 2, "finish": 2})
@@ -138,23 +139,19 @@ def test_a_reference_is_another_sentence_of_the_same_voice(sentences):
         assert all(row[int(n) :].abs().sum() == 0 for row, n in zip(given.reference, lengths, strict=True))
 
 
-def test_k_means_finds_what_there_is():
-    rng = np.random.default_rng(0)
-    centres = torch.tensor([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0], [9.0, 9.0]])
-    x = centres.repeat(50, 1) + 0.1 * torch.from_numpy(rng.standard_normal((200, 2))).float()
-    found = train_sovits.k_means(x, 4, rng)
-    assert torch.cdist(centres, found).min(1).values.max() < 0.2
-
-
-def test_tokens_are_clusters_of_pairs_of_states_and_are_kept(tmp_path):
+def test_tokens_are_clusters_of_pairs_of_states_that_tell_phones_and_are_kept(tmp_path):
+    """One direction, a voice's as it were, varies most and is the same in all phones."""
     network, draw = small.synthesizer(), torch.Generator().manual_seed(0)
-    centres = 9 * torch.randn(small.CODES, small.WIDTH, generator=draw)
-    said = torch.randint(0, small.CODES, (300,), generator=draw)
-    apart = torch.randn(300, small.WIDTH, generator=draw)
-    states = torch.stack([centres[said] + apart, centres[said] - apart], 1).flatten(0, 1)
-    train_sovits.learn_tokens(tmp_path, network, [states])
+    centres = torch.randn(small.CODES, small.WIDTH, generator=draw)
+    said = torch.randint(0, small.CODES, (4000,), generator=draw)
+    pairs = centres[said] + 0.05 * torch.randn(4000, small.WIDTH, generator=draw)
+    pairs += 99 * torch.randn(4000, 1, generator=draw) * torch.randn(small.WIDTH, generator=draw)
+    states = pairs.repeat_interleave(2, 0)
+    states += 0.01 * torch.randn(len(states), small.WIDTH, generator=draw)
+    train_sovits.learn_tokens(tmp_path, network, [(states, said.repeat_interleave(2))])
     found = network.encode(states.T[None])[0]
-    assert torch.allclose(network.codebook.decode(found[None])[0].T, centres[said], atol=1e-4)
+    pure = sum(int(torch.bincount(said[found == token]).max()) for token in found.unique())
+    assert pure > 0.9 * len(said)
     again = small.synthesizer()
     train_sovits.learn_tokens(tmp_path, again, iter(()))
     assert torch.equal(again.encode(states.T[None])[0], found)
