@@ -158,12 +158,11 @@ def learn_tokens(work: Path, network: SynthesizerTrn, heard: Iterable[tuple[Tens
         even = [(x[: len(x) // 2 * 2], phones[: len(x) // 2 * 2 : 2]) for x, phones in heard]
         pairs = torch.cat([x.reshape(-1, 2 * width) for x, _ in even]).double().numpy()
         phones = torch.cat([phones for _, phones in even]).numpy()
-        directions = min(DIRECTIONS, width, len(np.unique(phones)) - 1)
-        lines = LinearDiscriminantAnalysis(solver="eigen", n_components=directions).fit(pairs, phones).scalings_
-        seen = pairs @ lines[:, :directions]
+        lines = LinearDiscriminantAnalysis().fit(pairs, phones).scalings_[:, : min(DIRECTIONS, width)]
+        seen, directions = pairs @ lines, lines.shape[1]
         clusters = KMeans(len(embed), n_init=1, random_state=SEEDS["sovits"]).fit(seen)
         found = {"proj": torch.zeros_like(proj.weight), "embed": torch.zeros_like(embed)}
-        found["proj"][:directions] = torch.from_numpy(lines[:, :directions].T.reshape(-1, 2, width)).mT
+        found["proj"][:directions] = torch.from_numpy(lines.T.reshape(-1, 2, width)).mT
         found["embed"][:, :directions] = torch.from_numpy(clusters.cluster_centers_)
         save_file(found, kept.with_suffix(".partial"))
         os.replace(kept.with_suffix(".partial"), kept)
