@@ -50,10 +50,10 @@ CONTROLS = {
     **dict.fromkeys((SAME, DISTANCE), "another sentence's tokens"),
     OPINION: "Griffin-Lim in place of the synthesizer",
 }
-# How much worse than PyTorch one may be: tokens are drawn, so that another rounding says a sentence in another way
-MARGINS = {WORDS: 0.05, CHARACTERS: 0.05, FIRST: 0.1, SIMILARITY: 0.03, OPINION: 0.15}
+# How much worse than PyTorch one may be: another rounding draws other tokens, and so do other seeds of PyTorch itself
+MARGINS = {WORDS: 0.15, CHARACTERS: 0.15, FIRST: 0.25, SIMILARITY: 0.05, OPINION: 0.15}
 AIMS = {  # what must be reached, however bad PyTorch is, by MODEL
-    "tiny": {WORDS: 0.7, CHARACTERS: 0.75},
+    "tiny": {WORDS: 0.7, CHARACTERS: 0.8, FIRST: 0.4},
     "released": {WORDS: 0.2, CHARACTERS: 0.2, FIRST: 0.8},
 }
 NEAR = 3.0  # dB of mel distance to PyTorch, at most
@@ -229,8 +229,9 @@ class Judge:
 def table(judge: Judge, cloners: Mapping[str, Cloner], reference: Reference, aims: Mapping[str, float]) -> list[dict]:
     """Quality rows of the cloners by precision, with the unquantised PyTorch reference, and of all controls.
 
-    A precision may be its margin worse than the reference, but no worse than the aims. It draws its own tokens; for the
-    mel distance PyTorch says FEW of them with the same noise, and for the agreement all take the likeliest.
+    A precision may be its margin worse than the reference, but no worse than the aims; what it makes of new voices is
+    only reported. It draws its own tokens; for the mel distance PyTorch says FEW of them with the same noise, and for
+    the agreement all take the likeliest.
     """
     numbered = list(enumerate(judge.trials))
     few = range(0, len(numbered), -(-len(numbered) // FEW))
@@ -276,12 +277,13 @@ def _rows(
     rows = []
     for key in sorted(wanted, key=lambda key: list(BETTER).index(key[0])):
         metric, better = key[0], BETTER[key[0]]
-        name = ", ".join(filter(None, key))
-        goals = {precision: goal(metric, precision, wanted[key], aims) for precision in found}
+        name, judged = ", ".join(filter(None, key)), key[1] != NEW
+        goals = {precision: goal(metric, precision, wanted[key], aims) if judged else None for precision in found}
         for precision, x in found.items():
             rows.append(compare.quality(name, precision, x[key], wanted[key], goals[precision], better))
-        easiest = (min if better == "higher" else max)(goals.values())
-        rows.append(compare.control(name, CONTROLS[metric], wrong[key], easiest, better))
+        if judged:
+            easiest = (min if better == "higher" else max)(goals.values())
+            rows.append(compare.control(name, CONTROLS[metric], wrong[key], easiest, better))
     return rows
 
 

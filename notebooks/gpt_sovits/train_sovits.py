@@ -6,7 +6,7 @@ cannot guess such tokens from phones.
 VITS (Kim et al., ICML 2021) learns from a posterior of true sound, to which the prior of tokens, phones and style is
 drawn. In an hour that ends with latents that are almost all noise. Tokens tell here what is said in every frame, so the
 synthesizer is run as it will be used: first prior and flow learn latents that the true spectrum can be read from, then
-the generator learns to make them sound, by spectra and at last against critics.
+the generator learns to make them sound, by spectra. Critics have added nothing.
 B: batch, T: frames of 640 samples, N: tokens of two frames, P: phones, C: channels, F: bins of a spectrogram.
 """
 
@@ -32,27 +32,20 @@ from notebooks.gpt_sovits.layers import Attention, masked
 from notebooks.gpt_sovits.sovits import NOISE, SynthesizerTrn
 from notebooks.gpt_sovits.train_bert import IGNORED
 from utils.training import half, matrices, optimise
-from utils.vocoding import Critic, Critics, opinions, spectral_error
+from utils.vocoding import spectral_error
 
-STEPS = {"sovits": 2000, "sound": 1500, "finish": 800}
-RATES = {"sovits": 3e-3, "sound": 3e-3, "finish": 3e-4}
-SEEDS = {"sovits": 2, "sound": 6, "finish": 3}
+STEPS = {"sovits": 2000, "sound": 1500}
+RATE = 3e-3
+SEEDS = {"sovits": 2, "sound": 6}
 BATCH, SLICE = 12, 20  # sentences of a step; frames of each that are made sound, 0.4 s
 MISTOLD = 0.1  # of the tokens that latents are made of are others, for those that will be drawn are not all right
 REFERENCE = 150  # frames of a reference at most, 3 s
 SPREAD = 40  # frames by which sentences of a batch may differ more or less
 MELS = 128
-WEIGHTS = {
-    **{"latents": 15.0, "gaze": 1.0, "noise": 1.0},
-    **{"mel": 15.0, "spectra": 10.0},
-    **{"fooled": 1.0, "features": 2.0, "critics": 1.0},
-}
+WEIGHTS = {"latents": 15.0, "gaze": 1.0, "noise": 1.0, "mel": 15.0, "spectra": 10.0}
 GUIDED = 2  # heads that are taught which phone is said
-DEVIATION = (
-    -1.5
-)  # logarithm of the latents' deviation. Without noise, frames of a sound are alike, and so is their sound
+DEVIATION = -1.5  # logarithm of the latents': from spectra alone they would learn to have no noise
 MEAN = -4.5  # of logarithms of amplitudes in mel channels, at first
-PERIODS = (2, 3, 5, 7, 11)  # of the critics, as in HiFi-GAN
 DIRECTIONS = 60  # of pairs of states that tokens are told by, at most
 
 
@@ -274,21 +267,9 @@ def learn_to_speak(work: Path, network: SynthesizerTrn, sentences: Sentences) ->
     optimise(work / "sound.pt", network.dec, loss, **_settings("sound"), muon=matrices(network.dec))
 
 
-def finish(work: Path, network: SynthesizerTrn, sentences: Sentences) -> None:
-    """Let the generator go on against critics."""
-    critics = Critics(Critic(period) for period in PERIODS)
-    both = nn.ModuleDict({"dec": network.dec, "critics": critics})
-
-    def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
-        made, true = aloud(network, sentences.draw(BATCH, rng), rng)
-        return _weighed(apart(network, made, true) | opinions(critics, made, true))
-
-    optimise(work / "finish.pt", both, loss, **_settings("finish"))
-
-
 def _weighed(parts: dict[str, Tensor]) -> dict[str, Tensor]:
     return {"loss": sum(WEIGHTS[key] * x for key, x in parts.items())} | parts
 
 
 def _settings(stage: str) -> dict[str, float]:
-    return {"steps": STEPS[stage], "rate": RATES[stage], "seed": SEEDS[stage]}
+    return {"steps": STEPS[stage], "rate": RATE, "seed": SEEDS[stage]}

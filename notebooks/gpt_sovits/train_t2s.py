@@ -21,7 +21,7 @@ from notebooks.gpt_sovits.t2s import Layer, Text2SemanticDecoder, visible
 from notebooks.gpt_sovits.train_bert import IGNORED, share
 from utils.training import half, matrices, optimise
 
-STEPS, RATE, SEED = 5000, 2e-3, 5
+STEPS, RATE, SEED = 4000, 2e-3, 5
 BATCH = 16  # pairs of whole sentences in a step; of excerpts as many as are as long together
 WHOLE, SHORTEST = 0.25, 0.2  # of the batches have whole references, or sentences; shares of the others' phones
 MISTOLD = 0.2  # of the tokens that the decoder is told are others: its own will not all be right

@@ -7,7 +7,6 @@ Stages, each kept in models/gpt_sovits-training, so that a run that was stopped 
   bert       BERT learns characters, how each is read where it stands, and where words end
   t2s        the decoder of tokens learns to go on after a reference of the same voice
   sound      the synthesizer's generator learns to make latents sound
-  finish     it goes on against critics
 Seeded. Writes the four parts, FP16 safetensors, to tiny/ and prints what was reached on voices that no stage has heard.
 """
 
@@ -158,7 +157,6 @@ def main() -> None:
     train_bert.learn_to_read(WORK, parts["bert"], train_bert.texts(Frontend(), known))
     train_t2s.learn_to_continue(WORK, parts["t2s"], Pairs([score(parts, x, known) for x in recordings]))
     train_sovits.learn_to_speak(WORK, parts["sovits"], sentences)
-    train_sovits.finish(WORK, parts["sovits"], sentences)
     save(TINY, parts, known)
     for what, value in reached(listener, parts, trials, known).items():
         print(f"{what}: {value:.3f}")

@@ -143,12 +143,11 @@ def test_jumbled_phones_are_the_same_in_another_order():
 @pytest.mark.parametrize(
     ("metric", "precision", "wanted", "threshold"),
     [
-        (quality.WORDS, "FP16", 0.05, 0.1),
+        (quality.WORDS, "FP16", 0.04, 0.19),
         (quality.WORDS, "FP16", 0.18, 0.2),
         (quality.CHARACTERS, "INT4", 0.3, 0.2),
-        (FIRST, "INT8", 1.0, 0.9),
         (FIRST, "INT8", 0.7, 0.8),
-        (SIMILARITY, "INT8", 0.85, 0.82),
+        (SIMILARITY, "INT8", 0.85, 0.8),
         (OPINION, "INT8", 3.0, 2.85),
         (SAME, "INT4", 1.0, 0.1),
         (SAME, "BF16", 1.0, 0.1),
@@ -205,8 +204,9 @@ def test_the_table_passes_who_speaks_well_and_its_controls_lose(judge, tmp_path)
     rows = quality.table(judge, {"FP16": Toy(), "INT4": Toy()}, Toy(), quality.AIMS["released"])
     compare.check(rows)
     metrics = {row["metric"]: row["control"] for row in rows if "control" in row}
-    apart = {f"{x}, {group}" for x in (FIRST, SIMILARITY) for group in (quality.KNOWN, quality.NEW)}
-    assert set(metrics) == apart | quality.BETTER.keys() - {FIRST, SIMILARITY}
+    known, new = ({f"{x}, {group}" for x in (FIRST, SIMILARITY)} for group in (quality.KNOWN, quality.NEW))
+    assert set(metrics) == known | quality.BETTER.keys() - {FIRST, SIMILARITY}
+    assert {row["metric"] for row in rows if compare.passes(row) is None} == new
     for metric in metrics:
         mine = [row for row in rows if row["metric"] == metric]
         assert [row["precision"] for row in mine] == ["FP16", "INT4", None] and "controls" in mine[-1]

@@ -57,7 +57,7 @@ def few(monkeypatch):
     monkeypatch.setattr(training, "torch_precision", lambda: "FP32")
     monkeypatch.setattr(train_hubert, "STEPS", 2)
     monkeypatch.setattr(train_t2s, "STEPS", 2)
-    monkeypatch.setattr(train_sovits, "STEPS", {"sovits": 2, "sound": 2, "finish": 2})
+    monkeypatch.setattr(train_sovits, "STEPS", {"sovits": 2, "sound": 2})
     monkeypatch.setattr(train_t2s, "BATCH", 2)
     monkeypatch.setattr(train_sovits, "BATCH", 2)
     monkeypatch.setattr(train_bert, "STEPS", 2)
@@ -415,7 +415,6 @@ def test_first_the_latents_are_learned_then_the_sound(few, sentences, tmp_path):
     stages = (
         (train_sovits.learn_to_imagine, {"enc_p", "flow", "ref_enc"}),
         (train_sovits.learn_to_speak, {"dec"}),
-        (train_sovits.finish, {"dec"}),
     )
     for stage, own in stages:
         before = copied(parts)["sovits"]
