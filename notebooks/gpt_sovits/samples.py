@@ -1,7 +1,8 @@
 """Makes what the lesson listens to: `python -m notebooks.gpt_sovits.samples`, once tiny/ is trained.
 
 samples/NAME.mp3 is a voice to clone, said by the teacher, its words in NAME.txt; what the new_ ones and all the
-sentences are, no training has heard. result.png and result.mp3 are recordings with tiny's clones after them.
+sentences are, no training has heard. result.png and result.mp3 are recordings of voices that training knows, with tiny's
+clones after them.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ def main() -> None:
     teacher = Teacher()
     record(teacher, quality.SAMPLES)
     cloner = VoiceCloner(convert.prepare())
-    new = [voice for voice in quality.voices() if voice.new]
-    shown = [next(voice for voice in new if voice.language == language) for language in TEXTS]
+    known = [voice for voice in quality.voices() if not voice.new]
+    shown = [next(voice for voice in known if voice.language == language) for language in TEXTS]
     sounds: dict[str, tuple[np.ndarray, int]] = {}
     for voice, (language, text) in zip(shown, TEXTS.items(), strict=True):
         heard = recording.read(voice.recording).at(cloner.sample_rate)
