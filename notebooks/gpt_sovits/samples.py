@@ -1,8 +1,8 @@
 """Makes what the lesson listens to: `python -m notebooks.gpt_sovits.samples`, once tiny/ is trained.
 
 samples/NAME.mp3 is a voice to clone, said by the teacher, its words in NAME.txt; what the new_ ones and all the
-sentences are, no training has heard. result.png and result.mp3 are recordings of voices that training knows, with tiny's
-clones after them.
+sentences are, no training has heard. result.png and result.mp3: recordings of voices that training knows, and tiny's
+clones after each.
 """
 
 from __future__ import annotations
