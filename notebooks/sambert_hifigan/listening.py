@@ -13,6 +13,7 @@ import numpy as np
 import openvino as ov
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import conv1d
 from transformers.audio_utils import mel_filter_bank
 
 from notebooks.sambert_hifigan.voiceprint import HOP, SAMPLE_RATE, WINDOW
@@ -40,13 +41,17 @@ class SpeakerEncoder(nn.Module):
         self.linear = nn.Linear(256, 256)
         filters = mel_filter_bank(FFT // 2 + 1, MELS, 0.0, SAMPLE_RATE / 2, SAMPLE_RATE, "slaney", "slaney")
         self.register_buffer("filters", torch.from_numpy(filters).float(), persistent=False)
-        self.register_buffer("window", torch.hann_window(FFT), persistent=False)
+        turns = 2 * torch.pi / FFT * (torch.outer(torch.arange(FFT // 2 + 1), torch.arange(FFT)) % FFT)
+        waves = torch.hann_window(FFT) * torch.cat([turns.cos(), turns.sin()])
+        self.register_buffer("waves", waves[:, None], persistent=False)
 
     def mel(self, samples: Tensor) -> Tensor:
-        """Power in each mel channel, [B, F, 40] for samples [B, S]."""
-        options = {"window": self.window, "center": True, "pad_mode": "constant", "return_complex": True}
-        spectrum = torch.view_as_real(torch.stft(samples, FFT, HOP, **options)).square().sum(-1)
-        return spectrum.transpose(1, 2) @ self.filters
+        """Power in each mel channel, [B, F, 40] for samples [B, S].
+
+        The Fourier transform is a convolution with waves: 400 is no power of 2, and OpenVINO's takes 40 times as long.
+        """
+        cosines, sines = conv1d(samples[:, None], self.waves, stride=HOP, padding=FFT // 2).square().chunk(2, 1)
+        return (cosines + sines).transpose(1, 2) @ self.filters
 
     def forward(self, samples: Tensor, frames: Tensor) -> Tensor:
         """The voice [1, 256], of length 1, for samples [1, S]; frames [W, 160] int64: those of each window."""
