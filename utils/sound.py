@@ -12,6 +12,7 @@ import numpy as np
 from IPython.display import HTML
 
 BIT_RATE = 24_000  # of what a notebook keeps: 3 kB a second
+HIGHEST, LEAST = 24_000, 32_000  # Hz that MP3 knows below so many bits a second
 
 
 def players(sounds: Mapping[str, np.ndarray], sample_rate: int) -> HTML:
@@ -28,7 +29,8 @@ def mp3(samples: np.ndarray, sample_rate: int, bit_rate: int = BIT_RATE) -> byte
     """An MP3 file of one channel; samples as for `players`."""
     written = BytesIO()
     with av.open(written, "w", format="mp3") as container:
-        stream = container.add_stream("mp3", rate=sample_rate, layout="mono")
+        rate = sample_rate if bit_rate >= LEAST else min(sample_rate, HIGHEST)  # PyAV resamples
+        stream = container.add_stream("mp3", rate=rate, layout="mono")
         stream.bit_rate = bit_rate
         integers = (np.clip(samples, -1, 1) * 32767).round().astype(np.int16)
         frame = av.AudioFrame.from_ndarray(integers[None], format="s16p", layout="mono")

@@ -38,6 +38,8 @@ SLOWEST, FASTEST = 0.5, 2.0  # speed
 ROOM, SLOW = 50, 10  # tokens that P phones may take: ROOM + SLOW * P, 2.5 phones in a second. Nobody speaks slower
 # small differences of large numbers choose a token, and spectra span decades: too much for bf16, which a CPU may take
 EXACT = {part: {"INFERENCE_PRECISION_HINT": "f32"} for part in ("semantic", "style")}
+# OpenVINO makes kernels for every length and keeps thousands, which takes 50 MB a length. These are those of the latest
+KERNELS = {"CPU": {"CPU_RUNTIME_CACHE_CAPACITY": "300"}}
 
 
 @dataclass
@@ -110,15 +112,15 @@ class VoiceCloner:
         self._characters = settings.get("characters")  # that BERT reads at once; without it, None
         self._vocabulary = _vocabulary(self.folder / VOCABULARY) if self._characters else None
         parts = PARTS if self._vocabulary is None else (*PARTS, BERT)
-        core = ov.Core()
+        core, kernels = ov.Core(), KERNELS.get(device, {})
         try:
             self._run = {
                 part: core.compile_model(
-                    _path(self.folder, part), device, EXACT.get(part, properties)
+                    _path(self.folder, part), device, kernels | EXACT.get(part, properties)
                 ).create_infer_request()
                 for part in parts
             }
-            self._decoder = SemanticDecoder(self.folder, device, **properties)
+            self._decoder = SemanticDecoder(self.folder, device, **kernels, **properties)
         except RuntimeError as error:
             there = ", ".join(core.available_devices)
             reason = str(error).strip().splitlines()[-1]

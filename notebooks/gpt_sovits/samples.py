@@ -40,7 +40,7 @@ WORDS = {
         "山上的路很窄，我们走得很慢，到家天已经黑了。",
     ),
 }
-TEXTS = {"en": "The voice that you hear was never recorded.", "zh": "你听到的这个声音，从来没有人录过。"}
+TEXTS = {"en": "I have never said these words.", "zh": "这句话我没有说过。"}  # short ones, which tiny says well
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
@@ -293,3 +294,17 @@ def test_copied_files_work_without_pytorch_and_the_repository(ir, voice, tmp_pat
     assert run.returncode == 0, run.stderr
     count, rate = map(int, run.stdout.split())
     assert rate == RATE and count > 0 and count % (2 * HOP) == 0
+
+
+def test_memory_does_not_grow_with_every_length_that_is_said(ir, voice):
+    """Kernels for 24 more lengths, all kept, would take 150 MB, small as the network is."""
+    cloner, speeds = VoiceCloner(ir), np.linspace(0.5, 2, 48)
+
+    def grown(speeds) -> float:
+        begin = psutil.Process().memory_info().rss
+        for speed in speeds:
+            cloner("Hello there.", voice, WORDS, speed=float(speed), **GREEDY)
+        return (psutil.Process().memory_info().rss - begin) / 1e6
+
+    grown(speeds[::2])
+    assert grown(speeds[1::2]) < 60

@@ -1,5 +1,7 @@
 """The verdict on cloned voices: who speaks well passes, what must lose loses."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -200,7 +202,7 @@ def test_a_sound_is_compared_with_the_voices_of_all_recordings(judge):
 
 
 def test_the_table_passes_who_speaks_well_and_its_controls_lose(judge, tmp_path):
-    rows = quality.table(judge, {"FP16": Toy(), "INT4": Toy()}, Toy(), quality.AIMS["released"])
+    rows = quality.table(judge, {"FP16": Toy, "INT4": Toy}, Toy(), quality.AIMS["released"])
     compare.check(rows)
     metrics = {row["metric"]: row["control"] for row in rows if "control" in row}
     known, new = ({f"{x}, {group}" for x in (FIRST, SIMILARITY)} for group in (quality.KNOWN, quality.NEW))
@@ -215,14 +217,14 @@ def test_the_table_passes_who_speaks_well_and_its_controls_lose(judge, tmp_path)
 
 
 def test_the_table_fails_a_precision_that_is_wrong(judge):
-    rows = quality.table(judge, {"FP16": Toy(), "INT8": Toy(wrong=6)}, Toy(), quality.AIMS["released"])
+    rows = quality.table(judge, {"FP16": Toy, "INT8": partial(Toy, wrong=6)}, Toy(), quality.AIMS["released"])
     failing = {(row["metric"].partition(", ")[0], row["precision"]) for row in rows if compare.passes(row) is False}
     wrong = ("word error rate", "character error rate", FIRST, SIMILARITY, SAME)
     assert failing == {(metric, "INT8") for metric in wrong}
 
 
 def test_a_reference_that_is_not_understood_fails(judge, tmp_path):
-    rows = quality.table(judge, {"FP16": Toy(wrong=6)}, Toy(wrong=6), quality.AIMS["released"])
+    rows = quality.table(judge, {"FP16": partial(Toy, wrong=6)}, Toy(wrong=6), quality.AIMS["released"])
     assert any(row["metric"].startswith("word error rate") and compare.passes(row) is False for row in rows)
     with pytest.raises(report.InvalidResults, match="out of reach of the reference"):
         report.save("gpt_sovits", model="tiny", device="CPU", parity=[], quality=rows, speed=[], folder=tmp_path)
