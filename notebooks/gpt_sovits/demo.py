@@ -19,8 +19,8 @@ from notebooks.gpt_sovits.quality import SAMPLES, voices
 LONGEST_TEXT, LONGEST_WORDS = 400, 200  # characters
 LANGUAGES = [("told by the script", "auto"), ("English", "en"), ("Mandarin", "zh"), ("Japanese", "ja")]
 TEXTS = (
-    "The voice that you hear was never recorded. It is made, word by word, as you listen.",
-    "今天天气很好。我们出去走走吧！",
+    "I have never said these words. You hear a copy of my voice.",
+    "这句话我没有说过。你听到的是电脑的声音。",
 )
 CONSENT = "I have the consent of the voice's owner"
 
@@ -33,7 +33,8 @@ def make_demo(model: str = "tiny", device: str = "CPU", samples: Path = SAMPLES)
             "# Say it in this voice\n"
             f"Give {recording.SHORTEST} to {recording.LONGEST} seconds of a voice and write down what is said there. "
             "The first sentence sounds while the others are still being made. The file to download says of itself that "
-            "it is synthetic speech. (The tiny model has learned from another synthesizer, and sounds so.)"
+            "it is synthetic speech. (The tiny model has learned short sentences, English and Mandarin, from another "
+            "synthesizer, and sounds so.)"
         )
         with gr.Row():
             with gr.Column():
@@ -59,7 +60,7 @@ def make_demo(model: str = "tiny", device: str = "CPU", samples: Path = SAMPLES)
         if any(samples.glob("*.mp3")):
             offered = voices(samples)
             shown = [[str(x.recording), x.words, TEXTS[i % len(TEXTS)]] for i, x in enumerate(offered)]
-            gr.Examples(shown, [voice, words, text], label="Voices to try")
+            gr.Examples(shown, [voice, words, text], label="Voices to try", examples_per_page=len(shown))
 
         def respond(voice, words, consent, text, language, seed, speed) -> Iterator[tuple]:
             try:
