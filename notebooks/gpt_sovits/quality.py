@@ -50,10 +50,11 @@ CONTROLS = {
     **dict.fromkeys((SAME, DISTANCE), "another sentence's tokens"),
     OPINION: "Griffin-Lim in place of the synthesizer",
 }
-# How much worse than PyTorch one may be: another rounding draws other tokens, and so do other seeds of PyTorch itself
-MARGINS = {WORDS: 0.15, CHARACTERS: 0.15, FIRST: 0.25, SIMILARITY: 0.05, OPINION: 0.15}
+# How much worse than PyTorch one may be. Another rounding draws other tokens, as another seed does: with 24 trials of
+# tiny in each language, seeds alone move words by 0.03, characters by 0.05, the first voice by 0.05, opinions by 0.03
+MARGINS = {WORDS: 0.2, CHARACTERS: 0.25, FIRST: 0.25, SIMILARITY: 0.05, OPINION: 0.15}
 AIMS = {  # what must be reached, however bad PyTorch is, by MODEL
-    "tiny": {WORDS: 0.7, CHARACTERS: 0.8, FIRST: 0.4},
+    "tiny": {WORDS: 0.7, CHARACTERS: 0.85, FIRST: 0.4},
     "released": {WORDS: 0.2, CHARACTERS: 0.2, FIRST: 0.8},
 }
 NEAR = 3.0  # dB of mel distance to PyTorch, at most
@@ -116,11 +117,11 @@ def voices(folder: Path = SAMPLES) -> list[Voice]:
 
 
 def trials(voices: Sequence[Voice], sentences: Mapping[str, Sequence[str]], count: int) -> list[Trial]:
-    """So many sentences of every language, the first ones, said by all voices in turn."""
+    """So many of every language: its sentences said by all voices in turn, the next time each by the next voice."""
     return [
-        Trial(text, language, voices[i % len(voices)])
+        Trial(texts[i % len(texts)], language, voices[(i + i // len(texts)) % len(voices)])
         for language, texts in sentences.items()
-        for i, text in enumerate(texts[:count])
+        for i in range(count)
     ]
 
 
