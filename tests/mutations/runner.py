@@ -1,4 +1,6 @@
-"""`python -m tests.mutations.runner FOLDER REPORT`: how tests end without and with the mutations of a folder's files.
+"""`python -m tests.mutations.runner GROUP REPORT`: how tests end without and with a group's mutations.
+
+A group is a notebook's folder, whatever lies below it, or `utils`.
 
 REPORT gets {mutation: {test: {"outcome", "exceptions"}}} as JSON; the mutation "" is none. One process does it all:
 the libraries are imported once, the repository's own modules anew for every mutation. A changed source is compiled
@@ -21,14 +23,15 @@ OPTIONS = ["-q", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importli
 
 
 def mutations() -> dict[str, dict[str, dict[str, str]]]:
-    """The mutations of the toml files by the folder of the file that they change, and by name."""
+    """The mutations of the toml files by the notebook whose file they change (or "utils"), and by name."""
     found: dict[str, dict] = {}
     for path in sorted(FOLDER.glob("*.toml")):
         for one in tomllib.loads(path.read_text(encoding="utf-8"))["mutation"]:
-            folder = Path(one["file"]).parent.name
-            if one["name"] in found.setdefault(folder, {}):
-                raise ValueError(f"Two mutations of {folder} are named {one['name']!r}, one of them in {path.name}.")
-            found[folder][one["name"]] = one
+            top, *below = Path(one["file"]).parts
+            group = below[0] if top == "notebooks" else top
+            if one["name"] in found.setdefault(group, {}):
+                raise ValueError(f"Two mutations of {group} are named {one['name']!r}, one of them in {path.name}.")
+            found[group][one["name"]] = one
     return found
 
 
@@ -51,7 +54,7 @@ class Finder:
 
     def __init__(self, mutation: dict[str, str]) -> None:
         self.mutation = mutation
-        self.module = mutation["file"].removesuffix(".py").replace("/", ".")
+        self.module = mutation["file"].removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
     def find_spec(self, fullname: str, path=None, target=None) -> ModuleSpec | None:
         if fullname != self.module:
@@ -101,8 +104,8 @@ def run(tests: list[str], *finders: Finder) -> dict[str, dict]:
     return recorder.tests
 
 
-def main(folder: str, report: str) -> None:
-    known = mutations()[folder]
+def main(group: str, report: str) -> None:
+    known = mutations()[group]
     outcomes = {"": run(sorted({one["test"] for one in known.values()}))}
     for name, one in known.items():
         print(f"--- {name}", flush=True)
