@@ -6,7 +6,6 @@ valid manifest is complete. Processes that ask for the same conversion wait for 
 once.
 """
 
-import ast
 import hashlib
 import json
 import re
@@ -14,11 +13,10 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from utils import weights
+from utils import paths, sources, weights
 
 PACKAGES = ("openvino", "nncf", "transformers", "optimum-intel", "torch")
 
@@ -53,7 +51,7 @@ def cached(
         key = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
     except TypeError as error:
         raise ValueError(f"The arguments of {name} must be JSON values (str, number, list, dict): {error}.") from error
-    folder = weights.models_dir() / "ir" / f"{name}-{key}"
+    folder = paths.models_dir() / "ir" / f"{name}-{key}"
     inputs = json.loads(json.dumps(inputs))  # as the manifest gives them back: tuples are lists
     if _is_complete(folder, inputs):  # before the lock, so that a read-only folder of models will do
         return folder
@@ -91,7 +89,7 @@ def checkpoint_sha256(path: Path) -> str:
 
 def _receipt(path: Path) -> dict[Path, str]:
     """Hashes recorded when the checkpoint was fetched, of those files that were not touched since."""
-    home = weights.models_dir() / "checkpoints"
+    home = paths.models_dir() / "checkpoints"
     for folder in (path, *path.parents):
         receipt = folder / ".receipt.json"
         if home in folder.parents and receipt.is_file():
@@ -108,30 +106,9 @@ def _receipt(path: Path) -> dict[Path, str]:
 def _code(module: str) -> str:
     """SHA-256 of the sources that a module's functions are made of, without those that only keep what they make."""
     whole = hashlib.sha256()
-    for name in sorted(_modules(module) - _modules(__name__)):
-        whole.update(f"{name}\0{_source(name).read_text(encoding='utf-8')}\n".encode())
+    for name in sorted(sources.reachable(module, paths.ROOT) - sources.reachable(__name__)):
+        whole.update(f"{name}\0{sources.file_of(name, paths.ROOT).read_text(encoding='utf-8')}\n".encode())
     return whole.hexdigest()
-
-
-@cache
-def _modules(name: str) -> frozenset[str]:
-    """A module of this project and all that it imports of the project, wherever in its source."""
-    found, waiting = set(), [name]
-    while waiting:
-        name = waiting.pop()
-        if name in found or not _source(name).is_file():
-            continue
-        found.add(name)
-        for node in ast.walk(ast.parse(_source(name).read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                waiting += [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                waiting += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return frozenset(found)
-
-
-def _source(module: str) -> Path:
-    return weights.ROOT.joinpath(*module.split(".")).with_suffix(".py")
 
 
 def _version(package: str) -> str | None:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from utils.weights import ROOT
+from utils.paths import ROOT
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when a page is made, so before make_demo() runs
 HOST = "127.0.0.1"

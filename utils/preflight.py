@@ -14,6 +14,8 @@ from pathlib import Path
 
 import psutil
 
+from utils.paths import models_dir
+
 CGROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
 GB = 1e9
@@ -34,8 +36,6 @@ def check(ram_gb: float = 0, disk_gb: float = 0, path: str | Path | None = None,
     if not disk_gb:
         return
     if path is None:
-        from utils.weights import models_dir
-
         path = models_dir()
     place = Path(path).absolute()
     while not place.exists():  # the folder may be about to be made

@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 
 from utils import bench, compare, tables
-from utils.weights import ROOT
+from utils.paths import ROOT
 
 SCHEMA = Path(__file__).with_name("results.schema.json")
 BENCH = ROOT / "results" / "bench"  # where `make bench` writes

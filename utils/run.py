@@ -14,7 +14,7 @@ from pathlib import Path
 from time import perf_counter
 
 from utils import preflight, report
-from utils.weights import ROOT
+from utils.paths import ROOT
 
 
 class CellFailed(RuntimeError):

@@ -16,10 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from utils import download
+from utils import download, paths
 from utils.download import FetchError
 
-ROOT = Path(__file__).resolve().parents[1]
 SUFFIXES = (".safetensors", ".gguf", ".onnx", ".tflite", ".pt", ".pth", ".pth.tar")
 PICKLES = (".pkl", ".pickle", ".joblib", ".dill")
 RECEIPT = ".receipt.json"
@@ -67,11 +66,6 @@ class Source:
         return self.room / "checkpoints.lock.json"
 
 
-def models_dir() -> Path:
-    """The folder for checkpoints and converted models: MODELS_DIR, or `models` in the repository."""
-    return Path(os.environ.get("MODELS_DIR") or ROOT / "models").expanduser().resolve()
-
-
 def sha256(path: str | Path) -> str:
     """Hexadecimal SHA-256 of a file."""
     with open(path, "rb") as file:
@@ -81,7 +75,7 @@ def sha256(path: str | Path) -> str:
 def sources() -> dict[str, Source]:
     """All declared checkpoints by name. Raises ValueError naming the file and the entry that is wrong."""
     found: dict[str, Source] = {}
-    for declared in sorted(ROOT.glob("notebooks/*/checkpoints.toml")):
+    for declared in sorted(paths.ROOT.glob("notebooks/*/checkpoints.toml")):
         try:
             entries = tomllib.loads(declared.read_text(encoding="utf-8"))
         except tomllib.TOMLDecodeError as error:
@@ -125,7 +119,7 @@ def fetch(name: str, *, progress: bool = True) -> Path:
     source = declared[name]
     if source.source == "committed":
         return _committed(source)
-    folder = models_dir() / "checkpoints" / name
+    folder = paths.models_dir() / "checkpoints" / name
     receipt = _receipt(folder, source)  # before any lock, so that a read-only folder of models works
     if not receipt:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -200,7 +194,7 @@ def _record(source: Source, receipt: dict) -> None:
     """Enter a first download in the lock file."""
     files = {path: entry["sha256"] for path, entry in receipt["files"].items()}
     entry = {"source": source.identity, "revision": receipt["revision"], "files": files}
-    with _alone(models_dir() / "checkpoints" / f".{source.room.name}.json.lock", "waiting for the lock file"):
+    with _alone(paths.models_dir() / "checkpoints" / f".{source.room.name}.json.lock", "waiting for the lock file"):
         content = json.dumps({**_read_lock(source), source.name: entry}, indent=2, sort_keys=True)
         temporary = source.lock_file.with_suffix(".tmp")
         temporary.write_text(content + "\n", encoding="utf-8")

@@ -26,7 +26,7 @@ import numpy as np
 from notebooks.deepseek_serving import convert, peers, repository
 from notebooks.deepseek_serving.server import serve
 from notebooks.deepseek_serving.soak import soak
-from utils import bench, llm, report, weights
+from utils import bench, llm, paths, report, weights
 
 CLIENTS = (1, 4, 16, 64)
 PATIENT = 16  # clients for transformers' server, which is no faster with more and takes minutes a round
@@ -138,7 +138,7 @@ def our_server(model: str, precision: str, prefix_caching: bool = True, device: 
 
 def _scratch() -> Path:
     """On the disk of the converted models, where repositories cost no space."""
-    folder = weights.models_dir() / "repositories"
+    folder = paths.models_dir() / "repositories"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

@@ -15,7 +15,7 @@ import gradio as gr
 from notebooks.deepseek_serving import convert, repository
 from notebooks.deepseek_serving.pipeline import Client, ServerError, Stream
 from notebooks.deepseek_serving.server import serve
-from utils import weights
+from utils import paths
 
 LONGEST = 4000  # characters of a question
 EVERY = 0.05  # seconds between two updates of the page
@@ -156,7 +156,7 @@ def _client(url: str | None, model: str, device: str) -> tuple[Client, str]:
         return Client(url, thinks=thinks), url
     stack = ExitStack()
     atexit.register(stack.close)
-    place = weights.models_dir() / "repositories"  # on the disk of the converted models, where links cost no space
+    place = paths.models_dir() / "repositories"  # on the disk of the converted models, where links cost no space
     place.mkdir(parents=True, exist_ok=True)
     folder = Path(stack.enter_context(TemporaryDirectory(dir=place))) / "models"
     repository.write(folder, model, convert.prepare(model), device=device)

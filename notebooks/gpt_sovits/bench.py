@@ -21,7 +21,7 @@ from notebooks.gpt_sovits import convert, peers
 from notebooks.gpt_sovits.peers import Arrays, Converted, Eager, Exported, Runtime, Sentence, greedy, say
 from notebooks.gpt_sovits.pipeline import BERT
 from notebooks.gpt_sovits.seeded import seeded_checkpoint
-from utils import bench, parts, preflight, report, weights
+from utils import bench, parts, paths, preflight, report, weights
 from utils.llm import EXACT
 from utils.parts import xml
 
@@ -226,7 +226,7 @@ def converted(checkpoint: Path, folder: Path, group_size: int) -> dict[str, Path
 
 def main() -> None:
     tiny, released = convert.MODELS["tiny"], convert.MODELS["released"]
-    place = weights.models_dir()
+    place = paths.models_dir()
     preflight.check(ram_gb=14, disk_gb=6, what="The benchmark at the released size")
     place.mkdir(parents=True, exist_ok=True)
     notes = {"ONNX Runtime": ABOUT_ONNX}

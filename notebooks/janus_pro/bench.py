@@ -26,7 +26,7 @@ from notebooks.janus_pro import convert
 from notebooks.janus_pro.network import configuration, load
 from notebooks.janus_pro.pipeline import Figures, Janus, normalised
 from notebooks.janus_pro.seeded import released, seeded_checkpoint
-from utils import bench, parts, preflight, report, weights
+from utils import bench, parts, paths, preflight, report, weights
 
 SPEED_ONLY = "released size of 1B, random weights, speed only"
 QUESTION, ANSWER, PART = 32, 32, 24  # tokens: of a question or prompt, of an answer, of a drawing that is not finished
@@ -379,7 +379,7 @@ def live(precisions: tuple[str, ...] = parts.PRECISIONS, rounds: int = 3) -> lis
 
 def main() -> None:
     tiny = weights.resolve(convert.MODELS["tiny"]["checkpoint"])
-    place = weights.models_dir()
+    place = paths.models_dir()
     preflight.check(ram_gb=20, disk_gb=15, what="The benchmark at the released size")
     place.mkdir(parents=True, exist_ok=True)
     rows, notes = [], {}

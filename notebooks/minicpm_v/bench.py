@@ -29,7 +29,7 @@ from notebooks.minicpm_v import convert, slicing
 from notebooks.minicpm_v.network import MiniCPMV, load
 from notebooks.minicpm_v.pipeline import VisionChat
 from notebooks.minicpm_v.seeded import RELEASED, seeded_checkpoint
-from utils import bench, parts, preflight, report, weights
+from utils import bench, parts, paths, preflight, report, weights
 
 SPEED_ONLY = "released size of 2.0, random weights, speed only"
 PROMPT, QUESTION, ANSWER = 512, 32, 32  # tokens: of a long prompt, of a question about a picture, generated
@@ -355,7 +355,7 @@ def live(precisions: tuple[str, ...] = parts.PRECISIONS, rounds: int = 5) -> lis
 
 def main() -> None:
     tiny = weights.resolve(convert.MODELS["tiny"]["checkpoint"])
-    place = weights.models_dir()
+    place = paths.models_dir()
     preflight.check(ram_gb=20, disk_gb=20, what="The benchmark at the released size")
     place.mkdir(parents=True, exist_ok=True)
     rows, notes = [], {"left out": "llama.cpp: there is no GGUF file of these weights"}

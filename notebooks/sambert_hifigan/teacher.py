@@ -25,7 +25,7 @@ from scipy.signal import resample_poly
 
 from notebooks.sambert_hifigan.frontend import phones
 from notebooks.sambert_hifigan.readings import Foot, Syllable
-from utils import weights
+from utils import paths, weights
 from utils.download import FetchError
 
 RATE, HOP = 16000, 200  # Hz and samples of a frame
@@ -185,7 +185,7 @@ def voices_folder() -> Path:
 
     Raises FetchError where npm is missing or fails, or the voices are others than those that are known.
     """
-    folder = weights.models_dir() / "checkpoints" / "kokoro_voices"
+    folder = paths.models_dir() / "checkpoints" / "kokoro_voices"
     if folder.is_dir():
         return folder
     npm = shutil.which("npm")

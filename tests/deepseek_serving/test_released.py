@@ -22,10 +22,10 @@ TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_gener
 SCRIPT = """
 import json, sys
 from pathlib import Path
-from utils import weights
+from utils import paths, weights
 
 if __name__ == "__main__":
-    weights.ROOT = Path(sys.argv[1])
+    paths.ROOT = Path(sys.argv[1])
     from notebooks.deepseek_serving import convert, repository
     from notebooks.deepseek_serving.pipeline import Client
     from notebooks.deepseek_serving.server import serve

@@ -20,10 +20,10 @@ COMMIT = "5" * 40
 SCRIPT = """
 import json, sys
 from pathlib import Path
-from utils import weights
+from utils import paths, weights
 
 if __name__ == "__main__":
-    weights.ROOT = Path(sys.argv[1])
+    paths.ROOT = Path(sys.argv[1])
     from notebooks.graph_customization.convert import MODEL_XML, MODELS, prepare
     from notebooks.graph_customization.pipeline import InsertSlice, customize
     import numpy as np, openvino as ov

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from utils import convert, weights
+from utils import convert, paths, sources
 
 
 @pytest.fixture(autouse=True)
 def models(tmp_path, monkeypatch):
     monkeypatch.setenv("MODELS_DIR", str(tmp_path / "models"))
-    return weights.models_dir()
+    return paths.models_dir()
 
 
 class Build:
@@ -93,11 +93,11 @@ def test_everything_it_depends_on_changes_the_folder(monkeypatch):
 
 
 def test_code_that_converts_changes_the_folder_and_other_code_does_not(tmp_path, monkeypatch):
-    monkeypatch.setattr(weights, "ROOT", tmp_path)
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
 
     def written(name: str, text: str) -> None:
         (tmp_path / f"{name}.py").write_text(text)
-        convert._modules.cache_clear()
+        sources.imported.cache_clear()
 
     def ask(code=None):
         return convert.cached("net", build, checkpoint="abc", code=code)
@@ -117,6 +117,13 @@ def test_code_that_converts_changes_the_folder_and_other_code_does_not(tmp_path,
     assert len({first, second, ask(), ask(other)}) == 4
     written("layers", "import room\nmask = False\n")
     assert ask() != first and ask(other) == ask(other) and build.count == 5
+
+
+def test_the_key_sees_relative_imports_and_packages():
+    """INT8 of SAMBERT is calibrated on sentences that go through its front end, which is reached relatively."""
+    found = sources.reachable("notebooks.sambert_hifigan.convert")
+    leaves = {name.rpartition(".")[2] for name in found if name.startswith("notebooks.sambert_hifigan.")}
+    assert leaves >= {"normalise", "readings", "lexicon"}
 
 
 def test_a_checkpoint_is_known_by_its_contents(tmp_path):

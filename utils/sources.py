@@ -1,0 +1,56 @@
+"""Where the modules of this project live and what they import, read from their source: nothing is imported."""
+
+import ast
+from functools import cache
+from pathlib import Path
+
+from utils.paths import ROOT
+
+
+def file_of(module: str, root: Path = ROOT) -> Path | None:
+    """The file of a module or package below `root`; None if there is none, as for libraries."""
+    place = root.joinpath(*module.split("."))
+    return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
+
+
+def names(source: str, package: str) -> set[tuple[str, str]]:
+    """What a source text imports, anywhere in it: ("a.b", "") for `import a.b`, ("a.b", "c") for `from a.b import c`.
+
+    package: the absolute name of the package that relative imports begin at.
+    """
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {(alias.name, "") for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")
+            base = above[: len(above) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            found |= {(module, alias.name) for alias in node.names}
+    return found
+
+
+@cache
+def imported(module: str, root: Path = ROOT) -> frozenset[str]:
+    """The modules below `root` that a module imports. A package counts where a name of its own is taken from it."""
+    file = file_of(module, root)
+    if file is None:
+        return frozenset()
+    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    found = set()
+    for base, name in names(file.read_text(encoding="utf-8"), package):
+        inner = f"{base}.{name}" if name else base
+        found.add(inner if file_of(inner, root) else base)
+    return frozenset(name for name in found - {module} if file_of(name, root))
+
+
+def reachable(module: str, root: Path = ROOT) -> set[str]:
+    """A module below `root` and all that its imports lead to there."""
+    found: set[str] = set()
+    waiting = [module] if file_of(module, root) else []
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += imported(name, root)
+    return found
