@@ -15,8 +15,9 @@ endif
 
 CASES := $(notdir $(patsubst %/,%,$(dir $(wildcard notebooks/*/*.ipynb))))
 which_case = echo "Which case? Add CASE=name; there is: $(CASES)." && exit 2
-# The cases that have the module $(1): all lessons, or only the one that CASE names, which may have no lesson yet.
-having = $(filter $(or $(CASE),$(CASES)),$(patsubst notebooks/%/$(1).py,%,$(wildcard notebooks/*/$(1).py)))
+# The cases that have the module or folder $(1): all, or only the one that CASE names, which may have no notebook yet.
+having = $(filter $(or $(CASE),$(CASES)),$(patsubst notebooks/%/$(1).py,%,$(wildcard notebooks/*/$(1).py)) \
+  $(patsubst notebooks/%/$(1)/__main__.py,%,$(wildcard notebooks/*/$(1)/__main__.py)))
 
 .PHONY: help env lab test run demo bench train bundle lock
 
@@ -32,13 +33,13 @@ help:
 	@echo "make lock                resolve requirements.txt into requirements.lock anew (needs uv)"
 
 env:
-	@$(PYTHON) -m utils.env
+	@$(PYTHON) -m utils.setup.env
 
 lab: env
 	@$(VENV_PYTHON) -m jupyter lab --ServerApp.ip=127.0.0.1 --LabApp.default_url=/lab/tree/README.md $(LAB_ARGS)
 
 test: env
-	@$(VENV_PYTHON) -m utils.offline $(VENV_PYTHON) -m pytest -n 2 --dist loadfile $(ARGS)
+	@$(VENV_PYTHON) -m utils.setup.offline $(VENV_PYTHON) -m pytest -n 2 --dist loadfile $(ARGS)
 
 run: env
 	@$(if $(CASE),$(VENV_PYTHON) -m utils.run $(CASE) $(ARGS),$(which_case))
@@ -47,16 +48,16 @@ demo: env
 	@$(if $(CASE),$(VENV_PYTHON) -m utils.demo $(CASE) $(ARGS),$(which_case))
 
 bench: env
-	@$(or $(foreach case,$(call having,bench),$(VENV_PYTHON) -m notebooks.$(case).bench &&),\
-	  echo "There is no notebooks/$(or $(CASE),*)/bench.py: nothing to measure." && exit 2 &&) true
+	@$(or $(foreach case,$(call having,measuring),$(VENV_PYTHON) -m notebooks.$(case).measuring &&),\
+	  echo "There is no notebooks/$(or $(CASE),*)/measuring: nothing to measure." && exit 2 &&) true
 
 train: env
-	@$(if $(CASE),$(or $(foreach case,$(call having,train_tiny),$(VENV_PYTHON) -m notebooks.$(case).train_tiny),\
+	@$(if $(CASE),$(or $(foreach case,$(call having,training),$(VENV_PYTHON) -m notebooks.$(case).training),\
 	  $(if $(filter $(CASE),$(CASES)),echo "$(CASE) trains nothing: its README says where its checkpoint comes from.",\
 	  $(which_case))),$(which_case))
 
 bundle: env
-	@$(VENV_PYTHON) -m utils.bundle
+	@$(VENV_PYTHON) -m utils.setup.bundle
 
 lock: env
-	@$(VENV_PYTHON) -m utils.lock
+	@$(VENV_PYTHON) -m utils.setup.lock

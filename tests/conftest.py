@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from utils import browser
+from utils.setup import browser
 
 
 @pytest.fixture(scope="session")

@@ -21,8 +21,9 @@ EXCEPTIONS = {  # importer: imported
     ("notebooks.gpt_sovits", "notebooks.sambert_hifigan"),
     ("notebooks.gpt_sovits", "notebooks.wav2lip"),
     ("notebooks.sambert_hifigan", "notebooks.wav2lip"),
-    ("utils.env", "utils.bundle"),
-    ("utils.bundle", "utils.env"),
+    ("notebooks.None", "notebooks.sambert_hifigan"),  # utils/speech
+    ("utils.setup.env", "utils.setup.bundle"),
+    ("utils.setup.bundle", "utils.setup.env"),
 }
 
 

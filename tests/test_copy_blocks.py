@@ -13,16 +13,15 @@ from pathlib import Path
 import pytest
 
 from notebooks.deepseek_serving import convert as deepseek_serving
-from notebooks.deepseek_serving import repository
-from notebooks.deepseek_serving.server import serve
+from notebooks.deepseek_serving.server import repository, serve
 from notebooks.dien import convert as dien
 from notebooks.gpt_sovits import convert as gpt_sovits
-from notebooks.gpt_sovits.quality import voices
+from notebooks.gpt_sovits.measuring.quality import voices
 from notebooks.graph_customization import convert as graph_customization
 from notebooks.janus_pro import convert as janus_pro
 from notebooks.minicpm_v import convert as minicpm_v
-from notebooks.minicpm_v.pictures import held_out
-from notebooks.sambert_hifigan import convert as sambert_hifigan
+from notebooks.minicpm_v.data import held_out
+from notebooks.sambert_hifigan.convert import voice as sambert_hifigan
 from notebooks.wav2lip import convert as wav2lip
 
 ROOT = Path(__file__).parents[1]
@@ -92,18 +91,6 @@ BLOCKS = {
     "sambert_hifigan": (a_voice_and_a_place_for_its_sound, r"^[1-9]\d*\.\d s of speech at 16000 Hz$"),
     "wav2lip": (two_models_a_face_and_a_voice, r"^result.mp4 [1-9]\d* frames at 25$"),
 }
-# where files are copied together, the folder and their names
-COPIED = {
-    "gpt_sovits": (
-        "cloning",
-        *("pipeline.py", "semantic.py", "recording.py", "frontend.py", "english.py", "mandarin.py", "japanese.py"),
-        "symbols.json",
-    ),
-    "janus_pro": ("janus", "pipeline.py"),
-    "minicpm_v": ("visionchat", "pipeline.py", "slicing.py"),
-    "sambert_hifigan": ("mandarin", "pipeline.py", "frontend.py", "normalise.py", "readings.py", "lexicon.py"),
-    "wav2lip": ("lipsync", "pipeline.py", "detection.py", "media.py"),
-}
 
 
 @pytest.mark.parametrize("case", sorted(path.parent.name for path in ROOT.glob("notebooks/*/*.ipynb")))
@@ -111,10 +98,11 @@ def test_the_block_to_copy_runs_in_an_empty_folder(case, tmp_path):
     book = json.loads((ROOT / "notebooks" / case / f"{case}.ipynb").read_text(encoding="utf-8"))
     (block,) = ["".join(c["source"]) for c in book["cells"] if "copy-block" in c["metadata"].get("tags", [])]
     (tmp_path / "use.py").write_text(block, encoding="utf-8")
-    folder, *names = COPIED.get(case, (".", "pipeline.py"))
-    for name in names:
-        (tmp_path / folder).mkdir(exist_ok=True)
-        shutil.copy(ROOT / "notebooks" / case / name, tmp_path / folder)
+    pipeline = ROOT / "notebooks" / case / "pipeline"
+    if pipeline.is_dir():
+        shutil.copytree(pipeline, tmp_path / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        shutil.copy(pipeline.with_suffix(".py"), tmp_path)
     needs, prints = BLOCKS[case]
     with needs(tmp_path / "needs") as variables:
         environment = {**os.environ, **variables, "TMPDIR": str(tmp_path)}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from utils import report
+from utils import report, sources
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("notebooks/*/README.md"))]
@@ -45,4 +45,4 @@ def test_make_targets_in_the_readme_exist():
 
 def test_plain_commands_in_the_readme_name_modules_that_exist():
     for module in re.findall(r"-m ((?:utils|notebooks)[\w.]+)", (ROOT / "README.md").read_text(encoding="utf-8")):
-        assert (ROOT / (module.replace(".", "/") + ".py")).is_file(), module
+        assert sources.file_of(module), module

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from utils import sources
+
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted(ROOT.glob("notebooks/*/*.ipynb"))
 SECTIONS = [
@@ -21,7 +23,8 @@ SECTIONS = [
     "Play",
     "Use it in your project",
 ]
-ROOM = ["README.md", "convert.py", "pipeline.py", "demo.py", "checkpoints.toml"]
+FURNITURE = ["README.md", "demo.py", "checkpoints.toml"]
+MODULES = ["convert", "pipeline", "demo"]
 
 
 @pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
@@ -111,23 +114,12 @@ def test_committed_media_are_small(notebook):
 
 
 def test_the_room_is_furnished(notebook):
-    assert not [name for name in ROOM if not (notebook.parent / name).is_file()]
-
-
-def imports(file: Path) -> set[str]:
-    """The packages that a module imports; modules beside it count as what they import themselves."""
-    names = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            names.add(node.module.split(".")[0])
-        elif isinstance(node, ast.ImportFrom):
-            beside = [node.module] if node.module else [alias.name for alias in node.names]
-            names |= set().union(*(imports(file.with_name(f"{name}.py")) for name in beside))
-    return names
+    assert not [name for name in FURNITURE if not (notebook.parent / name).is_file()]
+    assert not [name for name in MODULES if not sources.file_of(name, notebook.parent)]
 
 
 def test_the_runtime_stands_alone(notebook):
-    """pipeline.py is copied into projects: neither torch nor anything of this repository."""
-    assert not imports(notebook.parent / "pipeline.py") & {"torch", "transformers", "utils", "notebooks"}
+    """The pipeline is copied into projects: neither torch nor anything of this repository."""
+    found = sources.reachable("pipeline", notebook.parent)
+    libraries = {name.partition(".")[0] for module in found for name in sources.libraries(module, notebook.parent)}
+    assert not libraries & {"torch", "transformers", "utils", "notebooks"}

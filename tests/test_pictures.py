@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from notebooks.janus_pro import pipeline as janus_pro
-from notebooks.minicpm_v import pipeline as minicpm_v
+from notebooks.minicpm_v.pipeline import chat as minicpm_v
 
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
 

@@ -1,4 +1,4 @@
-"""What the rooms of several sub-models say to names that they do not know; their conversion is `utils.parts`."""
+"""What the rooms of several sub-models say to names that they do not know; their conversion is `utils.models.parts`."""
 
 import pytest
 

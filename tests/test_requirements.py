@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from utils.lock import LEFT_OUT
+from utils.setup.lock import LEFT_OUT
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = (ROOT / "requirements.txt").read_text(encoding="utf-8")
@@ -153,13 +153,7 @@ def test_every_import_has_a_direct_pin() -> None:
     missing = {}
     for file, source in code().items():
         for name in imported(source):
-            beside = (file.parent / f"{name}.py").exists() or name in (
-                "cloning",
-                "lipsync",
-                "mandarin",
-                "janus",
-                "visionchat",
-            )  # as blocks to copy have it
+            beside = (file.parent / f"{name}.py").exists() or (file.parent / name / "__init__.py").exists()
             if not beside and not pinned & {canonicalize_name(x) for x in providers.get(name, [])}:
                 missing.setdefault(name, []).append(str(file.relative_to(ROOT)))
     # Made on the fly by tests, or the toy packages that they install elsewhere.

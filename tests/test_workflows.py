@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from utils import env
+from utils.setup import env
 
 ROOT = Path(__file__).resolve().parent.parent
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -59,7 +59,7 @@ def test_ci_covers_systems_and_pythons() -> None:
 
 
 def test_weekly_takes_the_latest_and_nightly_the_released() -> None:
-    assert "utils.env --latest" in commands()["weekly.yml"]
+    assert "utils.setup.env --latest" in commands()["weekly.yml"]
     assert load("weekly")[True]["schedule"] == [{"cron": "17 4 * * 1"}]
     released = load("nightly")["jobs"]["released"]
     assert released["env"] == {"MODEL": "released"}
@@ -77,7 +77,14 @@ def test_commands_exist() -> None:
         modules |= set(re.findall(r"python(?:\.exe)?\)? -m ([a-z_.]+)|PYTHON\)? -m ([a-z_.]+)", text))
         targets |= set(re.findall(r"^(?:.*\s)?make (?:-C \S+ )?([a-z]+)\b", text, re.MULTILINE))
     names = {name for pair in modules for name in pair if name and not name.startswith("notebooks.")}
-    assert {"utils.env", "utils.offline", "utils.run", "utils.demo", "utils.bundle", "pytest"} <= names
+    assert {
+        "utils.setup.env",
+        "utils.setup.offline",
+        "utils.run",
+        "utils.demo",
+        "utils.setup.bundle",
+        "pytest",
+    } <= names
     assert [x for x in sorted(names) if importlib.util.find_spec(x) is None] == []
     assert targets >= {"test", "env", "run"}
     assert targets - TARGETS <= {"alone", "test"}
@@ -99,12 +106,12 @@ def test_make_alone_lists_its_targets() -> None:
 def test_every_target_prepares_first(target) -> None:
     done = make("-n", target, "CASE=graph_customization", "PYTHON=any-python")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[0] == "any-python -m utils.env"
+    assert done.stdout.splitlines()[0] == "any-python -m utils.setup.env"
 
 
 def test_targets_run_the_modules() -> None:
     python = env.VENV_PYTHON.relative_to(ROOT).as_posix()
-    assert f"{python} -m utils.offline {python} -m pytest" in make("-n", "test").stdout
+    assert f"{python} -m utils.setup.offline {python} -m pytest" in make("-n", "test").stdout
     assert f"{python} -m utils.run one --json x" in make("-n", "run", "CASE=one", "ARGS=--json x").stdout
     assert f"{python} -m utils.demo one" in make("-n", "demo", "CASE=one").stdout
     assert f"{python} -m jupyter lab --ServerApp.ip=127.0.0.1" in make("-n", "lab").stdout
@@ -113,7 +120,7 @@ def test_targets_run_the_modules() -> None:
 
 @pytest.mark.parametrize("target", ["run", "demo", "train"])
 def test_a_case_is_asked_for(target) -> None:
-    done = make(target, "PYTHON=true")  # `true -m utils.env` does nothing
+    done = make(target, "PYTHON=true")  # `true -m utils.setup.env` does nothing
     assert done.returncode == 2
     assert "Which case? Add CASE=name; there is: " in done.stdout
 
@@ -121,4 +128,4 @@ def test_a_case_is_asked_for(target) -> None:
 def test_bench_without_anything_to_measure_says_so() -> None:
     done = make("bench", "CASE=no_such_case", "PYTHON=true")
     assert done.returncode == 2
-    assert "There is no notebooks/no_such_case/bench.py: nothing to measure." in done.stdout
+    assert "There is no notebooks/no_such_case/measuring: nothing to measure." in done.stdout

@@ -11,6 +11,11 @@ def models_dir() -> Path:
     return Path(os.environ.get("MODELS_DIR") or ROOT / "models").expanduser().resolve()
 
 
-def training_dir(case: str) -> Path:
-    """The folder in which a notebook's training keeps its intermediate checkpoints."""
-    return models_dir() / f"{case}-training"
+def notebook_dir(package: str) -> Path:
+    """The folder of the notebook that a module belongs to; package: the module's `__package__`."""
+    return ROOT / "notebooks" / package.split(".")[1]
+
+
+def training_dir(package: str) -> Path:
+    """The folder in which a notebook's training keeps what it has learned so far; package: as for `notebook_dir`."""
+    return models_dir() / f"{notebook_dir(package).name}-training"

@@ -33,15 +33,21 @@ def names(source: str, package: str) -> set[tuple[str, str]]:
 @cache
 def imported(module: str, root: Path = ROOT) -> frozenset[str]:
     """The modules below `root` that a module imports. A package counts where a name of its own is taken from it."""
-    file = file_of(module, root)
-    if file is None:
-        return frozenset()
-    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
-    found = set()
-    for base, name in names(file.read_text(encoding="utf-8"), package):
-        inner = f"{base}.{name}" if name else base
-        found.add(inner if file_of(inner, root) else base)
+    named = {(base, f"{base}.{name}" if name else base) for base, name in _names_in(module, root)}
+    found = {inner if file_of(inner, root) else base for base, inner in named}
     return frozenset(name for name in found - {module} if file_of(name, root))
+
+
+def libraries(module: str, root: Path = ROOT) -> set[str]:
+    """The top names that a module imports from elsewhere than below `root`."""
+    tops = {base.partition(".")[0] for base, _ in _names_in(module, root)}
+    return {top for top in tops if not file_of(top, root) and not (root / top).is_dir()}
+
+
+def _names_in(module: str, root: Path) -> set[tuple[str, str]]:
+    file = file_of(module, root)
+    package = module if file and file.name == "__init__.py" else module.rpartition(".")[0]
+    return names(file.read_text(encoding="utf-8"), package) if file else set()
 
 
 def reachable(module: str, root: Path = ROOT) -> set[str]:

@@ -1,6 +1,6 @@
 """Checkpoint to the IR folder that is served: optimum-intel's export, then INT8 or INT4 weights by NNCF.
 
-The steps are those of `utils.llm`, cached under the same keys as in graph_customization: what one of the two
+The steps are those of `utils.models.llm`, cached under the same keys as in graph_customization: what one of the two
 notebooks converted, the other finds.
 """
 
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from utils import llm, weights
+from utils import weights
+from utils.models import llm
 
 PRECISIONS = ("INT4", "INT8", "FP16")
 

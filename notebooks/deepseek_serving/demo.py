@@ -12,9 +12,9 @@ from tempfile import TemporaryDirectory
 
 import gradio as gr
 
-from notebooks.deepseek_serving import convert, repository
+from notebooks.deepseek_serving import convert
 from notebooks.deepseek_serving.pipeline import Client, ServerError, Stream
-from notebooks.deepseek_serving.server import serve
+from notebooks.deepseek_serving.server import repository, serve
 from utils import paths
 
 LONGEST = 4000  # characters of a question

@@ -19,7 +19,7 @@ from openvino.frontend.pytorch import ConversionExtension, ModuleExtension
 from torch import Tensor
 
 from notebooks.dien.data import LONGEST
-from notebooks.dien.network import CODED, DIEN, INPUTS, Config, load_released
+from notebooks.dien.network.dien import CODED, DIEN, INPUTS, Config, load_released
 from notebooks.dien.pipeline import SplitGates, run_passes
 from utils import weights
 from utils.convert import cached
@@ -105,7 +105,7 @@ def load(model: str = "tiny") -> DIEN:
         raise ValueError(f"There is no model {model!r}. There are: {', '.join(MODELS)}.")
     path = weights.resolve(MODELS[model])
     if model == "tiny":
-        from notebooks.dien.train_tiny import load as load_tiny
+        from notebooks.dien.training import load as load_tiny
 
         return load_tiny(folder=path)
     tensors = load_released(path)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from notebooks.dien import convert
 from notebooks.dien.data import HELD_OUT, LONGEST, movielens
-from notebooks.dien.drawing import attention_picture
+from notebooks.dien.figures import attention_picture
 from notebooks.dien.pipeline import ClickModel
 
 CANDIDATES = 500  # the most popular movies outside the history

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from notebooks.gpt_sovits import recording
-from notebooks.gpt_sovits.pipeline import VoiceCloner
+from notebooks.gpt_sovits.pipeline import VoiceCloner, audio_io
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -50,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _say(given: argparse.Namespace):
     """The figures, and how many seconds were written."""
-    recording.check_name(given.output)  # told before it takes time
+    audio_io.check_name(given.output)  # told before it takes time
     speaker = None if given.speaker is None else _embedding(given.speaker)
     cloner = VoiceCloner(given.folder or _prepared(), given.device)
     pieces, sounds = (
@@ -71,7 +70,7 @@ def _say(given: argparse.Namespace):
         seconds = len(spoken.samples) / spoken.sample_rate
         print(f"{len(sounds)} of {spoken.figures.pieces}: {seconds:.2f} s of sound", file=sys.stderr, flush=True)
     whole = np.concatenate(sounds)
-    recording.write(given.output, whole, cloner.sample_rate)
+    audio_io.write(given.output, whole, cloner.sample_rate)
     return spoken.figures, len(whole) / cloner.sample_rate
 
 

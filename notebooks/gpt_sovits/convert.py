@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 from transformers import BertModel, HubertModel
 
-from notebooks.gpt_sovits.checkpoint import find, load_bert, load_hubert, load_sovits, load_t2s
-from notebooks.gpt_sovits.sovits import SPEAKER, SynthesizerTrn
-from notebooks.gpt_sovits.t2s import POSITIONS, Text2SemanticDecoder, visible
-from utils import parts, tracing
-from utils.parts import xml
+from notebooks.gpt_sovits.network.checkpoint import find, load_bert, load_hubert, load_sovits, load_t2s
+from notebooks.gpt_sovits.network.sovits import SPEAKER, SynthesizerTrn
+from notebooks.gpt_sovits.network.t2s import POSITIONS, Text2SemanticDecoder, visible
+from utils.models import parts, tracing
+from utils.models.parts import xml
 
 MODELS = {  # MODEL: checkpoint (checkpoints.toml), group size of its INT4, memory its conversion takes
     "tiny": {"checkpoint": "gpt_sovits_tiny", "group_size": 64, "ram_gb": 2},

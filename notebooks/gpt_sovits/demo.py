@@ -11,10 +11,10 @@ import gradio as gr
 import numpy as np
 from matplotlib.figure import Figure
 
-from notebooks.gpt_sovits import convert, recording
-from notebooks.gpt_sovits.drawing import stage_bars
-from notebooks.gpt_sovits.pipeline import FASTEST, SLOWEST, Figures, VoiceCloner
-from notebooks.gpt_sovits.quality import SAMPLES, voices
+from notebooks.gpt_sovits import convert
+from notebooks.gpt_sovits.figures import stage_bars
+from notebooks.gpt_sovits.measuring.quality import SAMPLES, voices
+from notebooks.gpt_sovits.pipeline import FASTEST, SLOWEST, Figures, VoiceCloner, audio_io
 
 LONGEST_TEXT, LONGEST_WORDS = 400, 200  # characters
 LANGUAGES = [("told by the script", "auto"), ("English", "en"), ("Mandarin", "zh"), ("Japanese", "ja")]
@@ -31,7 +31,7 @@ def make_demo(model: str = "tiny", device: str = "CPU", samples: Path = SAMPLES)
     with gr.Blocks(title="GPT-SoVITS", delete_cache=(600, 3600)) as demo:
         gr.Markdown(
             "# Say it in this voice\n"
-            f"Give {recording.SHORTEST} to {recording.LONGEST} seconds of a voice and write down what is said there. "
+            f"Give {audio_io.SHORTEST} to {audio_io.LONGEST} seconds of a voice and write down what is said there. "
             "The first sentence sounds while the others are still being made. The file to download says of itself that "
             "it is synthetic speech. (The tiny model has learned short sentences, English and Mandarin, from another "
             "synthesizer, and sounds so.)"
@@ -39,7 +39,7 @@ def make_demo(model: str = "tiny", device: str = "CPU", samples: Path = SAMPLES)
         with gr.Row():
             with gr.Column():
                 voice = gr.Audio(
-                    label=f"Voice, {recording.SHORTEST} to {recording.LONGEST} seconds",
+                    label=f"Voice, {audio_io.SHORTEST} to {audio_io.LONGEST} seconds",
                     sources=["microphone", "upload"],
                     type="filepath",
                     buttons=[],
@@ -112,7 +112,7 @@ def about(figures: Figures) -> str:
 
 
 def _written(path: Path, sounds: list[np.ndarray], rate: int) -> str:
-    recording.write(path, np.concatenate(sounds), rate)
+    audio_io.write(path, np.concatenate(sounds), rate)
     return str(path)
 
 

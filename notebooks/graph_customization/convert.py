@@ -23,8 +23,9 @@ import openvino as ov
 import openvino.opset13 as ops
 
 from notebooks.graph_customization.pipeline import Int4Weight, is_head, weights_from
-from utils import llm, weights
-from utils.llm import COMPRESSIONS, MODEL_XML
+from utils import weights
+from utils.models import llm
+from utils.models.llm import COMPRESSIONS, MODEL_XML
 
 QWEN_VOCABULARY = 151_936
 

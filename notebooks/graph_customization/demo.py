@@ -13,9 +13,9 @@ import openvino_genai as genai
 from matplotlib.figure import Figure
 
 from notebooks.graph_customization import convert
-from notebooks.graph_customization.drawing import before_and_after
+from notebooks.graph_customization.figures import before_and_after
 from notebooks.graph_customization.pipeline import InsertSlice, InsertWeights, SelectGreedy, customize
-from utils.llm import TEXT, Session
+from utils.models.llm import TEXT, Session
 
 LONGEST = 2048  # tokens of prompt; the cache and the time to wait grow with it
 WARM_UP = np.arange(100, 164)[None]

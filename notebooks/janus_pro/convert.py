@@ -18,8 +18,8 @@ from transformers import JanusForConditionalGeneration
 from transformers.models.janus.processing_janus import DEFAULT_SYSTEM_PROMPT
 
 from notebooks.janus_pro.network import configuration, load
-from utils import parts, tracing
-from utils.parts import xml
+from utils.models import parts, tracing
+from utils.models.parts import xml
 
 MODELS = {  # MODEL: checkpoint (checkpoints.toml), group size of its INT4, memory its conversion takes
     "tiny": {"checkpoint": "janus_pro_tiny", "group_size": 64, "ram_gb": 2},

@@ -12,8 +12,8 @@ import numpy as np
 from PIL import Image
 
 from notebooks.janus_pro import convert
-from notebooks.janus_pro.drawing import token_grid
-from notebooks.janus_pro.pictures import held_out, held_out_wishes
+from notebooks.janus_pro.data import held_out, held_out_wishes
+from notebooks.janus_pro.figures import token_grid
 from notebooks.janus_pro.pipeline import Figures, Janus
 from utils.demo import beside, picture_file
 

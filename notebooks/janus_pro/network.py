@@ -25,7 +25,7 @@ from transformers import (
     LlamaConfig,
 )
 
-from utils.tensors import faults, read_json, save_half, shards
+from utils.models.tensors import faults, read_json, save_half, shards
 
 PARTS = (
     "model.vision_model",

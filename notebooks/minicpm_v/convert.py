@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from notebooks.minicpm_v.network import MiniCPMV, load
-from utils import parts, tracing
-from utils.parts import xml
+from utils.models import parts, tracing
+from utils.models.parts import xml
 
 MODELS = {  # MODEL: checkpoint (checkpoints.toml), group size of its INT4, memory its conversion takes
     "tiny": {"checkpoint": "minicpm_v_tiny", "group_size": 64, "ram_gb": 2},

@@ -11,8 +11,8 @@ import gradio as gr
 from PIL import Image
 
 from notebooks.minicpm_v import convert
-from notebooks.minicpm_v.drawing import draw_slices
-from notebooks.minicpm_v.pictures import held_out
+from notebooks.minicpm_v.data import held_out
+from notebooks.minicpm_v.figures import draw_slices
 from notebooks.minicpm_v.pipeline import Figures, Turn, VisionChat, open_picture
 from utils.demo import beside, picture_file
 

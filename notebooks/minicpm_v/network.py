@@ -24,8 +24,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCau
 from transformers.models.idefics2.configuration_idefics2 import Idefics2VisionConfig
 from transformers.models.idefics2.modeling_idefics2 import Idefics2VisionTransformer
 
-from notebooks.minicpm_v.slicing import resized_positions, sincos_positions
-from utils.tensors import faults, read_json, save_half, shards
+from notebooks.minicpm_v.pipeline.slicing import resized_positions, sincos_positions
+from utils.models.tensors import faults, read_json, save_half, shards
 
 PARTS = ("vpm", "resampler", "llm")
 NAME = "MiniCPM-V"  # in messages

@@ -13,11 +13,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from notebooks.sambert_hifigan import convert
-from notebooks.sambert_hifigan.drawing import BREAKS, mel_picture
-from notebooks.sambert_hifigan.listening import prepare_encoder
+from notebooks.sambert_hifigan.figures import BREAKS, mel_picture
 from notebooks.sambert_hifigan.pipeline import FASTEST, SLOWEST, Spoken, Synthesizer
-from notebooks.sambert_hifigan.voiceprint import SAMPLE_RATE, Voiceprint
-from notebooks.wav2lip.media import read_sound
+from notebooks.wav2lip.pipeline.media import read_sound
+from utils.speech.listening import prepare_encoder
+from utils.speech.speaker_encoder import SAMPLE_RATE, Voiceprint
 
 LONGEST_TEXT = 500  # characters
 LONGEST_RECORDING = 60  # seconds that are read of a recording

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from notebooks.wav2lip.network import S3FD, SyncNet, Wav2Lip, load_released, load_tiny
-from utils import tracing, weights
+from utils import weights
 from utils.convert import cached
+from utils.models import tracing
 
 AUDIO, FACE = (1, 80, 16), (6, 96, 96)  # of one item: mel frames; the masked face and the one to copy from
 LOWER_HALVES = (15, 48, 96)

@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 import gradio as gr
 
 from notebooks.wav2lip import convert
-from notebooks.wav2lip.media import read_sound, sound_seconds
 from notebooks.wav2lip.pipeline import SAMPLE_RATE, LipSync, Report
+from notebooks.wav2lip.pipeline.media import read_sound, sound_seconds
 
 SAMPLES = Path(__file__).parent / "samples"
 VIDEOS, PHOTOS, VOICES = (".mp4", ".webm"), (".png", ".jpg"), (".wav", ".mp3", ".m4a", ".flac", ".ogg")

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from utils.tensors import faults, save_half
+from utils.models.tensors import faults, save_half
 from utils.weights import load_torch
 
 Size = int | tuple[int, int]

@@ -40,11 +40,12 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
         kind = "local" if "local" in httpx.get(f"{url}/v2", trust_env=False).json()["name"] else "ovms"
         yield Target(url, models[0]["id"], kind)
         return
-    from notebooks.deepseek_serving import convert, repository, server
+    from notebooks.deepseek_serving import convert
+    from notebooks.deepseek_serving.server import process, repository
 
     ir = convert.prepare("tiny", "INT4")
     folder = repository.write(tmp_path_factory.mktemp("contract") / "repository", "smollm2", ir)
-    with server.serve(folder, kind="local") as running:
+    with process.serve(folder, kind="local") as running:
         yield Target(running.url, running.model, "local")
 
 

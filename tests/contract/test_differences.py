@@ -46,7 +46,7 @@ def content_type(client, target):
 
 
 def queue(client, target):
-    from notebooks.deepseek_serving.parsing import Limits
+    from notebooks.deepseek_serving.server.parsing import Limits
 
     return Limits().waiting < 1000 and Limits().retry_after_s >= 1  # what happens then: test_faults.py
 

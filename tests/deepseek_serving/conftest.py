@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from notebooks.deepseek_serving import repository
+from notebooks.deepseek_serving.server import repository
 from tests.deepseek_serving.fakes import live, toy_ir
 
 

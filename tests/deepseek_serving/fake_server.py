@@ -7,7 +7,7 @@ each request it keeps LEAK_KB (none unless set) for ever.
 import os
 import sys
 
-from notebooks.deepseek_serving import server, service
+from notebooks.deepseek_serving.server import process, service
 from tests.deepseek_serving import fakes
 
 
@@ -26,4 +26,4 @@ class Engine(fakes.Engine):
 
 if __name__ == "__main__":
     service.Engine = Engine
-    sys.exit(server.main())
+    sys.exit(process.main())

@@ -13,9 +13,9 @@ import httpx
 import numpy as np
 import uvicorn
 
-from notebooks.deepseek_serving import engine, repository, service
-from notebooks.deepseek_serving.api import create_app
-from notebooks.deepseek_serving.parsing import Limits
+from notebooks.deepseek_serving.server import engine, repository, service
+from notebooks.deepseek_serving.server.api import create_app
+from notebooks.deepseek_serving.server.parsing import Limits
 
 EOS = 256
 http = httpx.Client(verify=False, trust_env=False, timeout=60)  # making one takes longer than most requests

@@ -188,7 +188,7 @@ def test_metrics_tell_running_from_waiting(app):
 
 
 def test_a_changed_repository_is_served_after_reload(app, toy, tmp_path, monkeypatch):
-    from notebooks.deepseek_serving import repository, service
+    from notebooks.deepseek_serving.server import repository, service
     from tests.deepseek_serving.fakes import Engine
 
     monkeypatch.setattr(service, "Engine", Engine)

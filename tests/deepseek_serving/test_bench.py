@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from notebooks.deepseek_serving import bench, peers
-from notebooks.deepseek_serving.bench import OURS, TORCH, Load, Target
+from notebooks.deepseek_serving.measuring import bench, runtimes
+from notebooks.deepseek_serving.measuring.bench import OURS, TORCH, Load, Target
 from tests.deepseek_serving.scripted import Scripted, event
 
 ROLE = event({"role": "assistant", "content": None})
@@ -115,10 +115,10 @@ def test_every_server_is_loaded_in_every_round_and_warmed_up_first():
 def test_a_llama_server_that_is_not_there_is_a_sentence(monkeypatch, tmp_path):
     monkeypatch.setenv("LLAMA_SERVER", str(tmp_path / "none"))
     with pytest.raises(ValueError, match=re.escape("none is no program")):
-        peers.find_llama()
+        runtimes.find_llama()
     monkeypatch.delenv("LLAMA_SERVER")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert peers.find_llama() is None
+    assert runtimes.find_llama() is None
 
 
 def test_a_soak_alone_leaves_the_measured_speed_as_it_is(monkeypatch, tmp_path):

@@ -8,9 +8,9 @@ import httpx
 import pytest
 from gradio_client import Client as Visitor
 
-from notebooks.deepseek_serving import convert, demo, repository
+from notebooks.deepseek_serving import convert, demo
 from notebooks.deepseek_serving.pipeline import Client
-from notebooks.deepseek_serving.server import serve
+from notebooks.deepseek_serving.server import repository, serve
 from tests.deepseek_serving.scripted import Scripted, event
 from utils.demo import start
 

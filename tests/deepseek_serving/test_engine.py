@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from notebooks.deepseek_serving import engine, repository
+from notebooks.deepseek_serving.server import engine, repository
 from tests.deepseek_serving.fakes import Engine, Tokenizer, wait_for
 
 EMOJI = "Naïve — 日本語 👩‍🚀🏳️‍🌈!"

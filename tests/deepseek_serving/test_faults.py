@@ -131,7 +131,7 @@ def test_beyond_the_queue_the_answer_is_503_with_retry_after(app):
 
 
 def test_a_thousand_clients_at_once_are_answered_or_sent_away(toy):
-    from notebooks.deepseek_serving.server import _allow_many_connections
+    from notebooks.deepseek_serving.server.process import _allow_many_connections
 
     _allow_many_connections()
     body = json.dumps({"model": "toy", "prompt": "abcd", "max_tokens": 1}).encode()
@@ -194,8 +194,8 @@ def test_a_failure_before_the_first_token_has_a_status_of_its_own(app):
 def test_health_is_not_ready_while_the_model_loads(toy):
     from types import SimpleNamespace
 
-    from notebooks.deepseek_serving import service
-    from notebooks.deepseek_serving.api import create_app
+    from notebooks.deepseek_serving.server import service
+    from notebooks.deepseek_serving.server.api import create_app
 
     loading = service.Service(toy)  # its engine was not started
     app = create_app(loading)

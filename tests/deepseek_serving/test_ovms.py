@@ -8,7 +8,7 @@ import textwrap
 import psutil
 import pytest
 
-from notebooks.deepseek_serving import ovms, server
+from notebooks.deepseek_serving.server import ovms, process
 from tests.deepseek_serving.fakes import http, wait_for
 
 STAND_IN = """
@@ -102,7 +102,7 @@ def test_the_lines_for_readers_name_folder_port_and_loopback():
 
 def test_it_is_started_on_the_repository_and_ended_with_the_block(bare, toy, monkeypatch):
     monkeypatch.setenv("OVMS", program(bare, "stand-in"))
-    with server.serve(toy, quiet=True) as running:
+    with process.serve(toy, quiet=True) as running:
         assert running.kind == "ovms" and running.title == "OpenVINO Model Server" and running.model == "toy"
         report = json.loads((bare / "report.json").read_text())
         port = running.url.rsplit(":", 1)[1]
@@ -117,7 +117,7 @@ def test_it_is_started_on_the_repository_and_ended_with_the_block(bare, toy, mon
 @pytest.mark.skipif(sys.platform != "linux", reason="Only Linux tells a child that its parent was killed.")
 def test_it_ends_though_its_supervisor_is_killed(bare, toy, monkeypatch):
     monkeypatch.setenv("OVMS", program(bare, "stand-in"))
-    with server.serve(toy, quiet=True) as running:
+    with process.serve(toy, quiet=True) as running:
         pid = json.loads((bare / "report.json").read_text())["pid"]
         psutil.Process(running.pid).kill()
         assert wait_for(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
@@ -126,23 +126,23 @@ def test_it_ends_though_its_supervisor_is_killed(bare, toy, monkeypatch):
 def test_a_start_that_fails_is_told_with_its_words(bare, toy, monkeypatch):
     monkeypatch.setenv("OVMS", program(bare, "stand-in"))
     monkeypatch.setenv("STAND_IN_FAILS", "1")
-    with pytest.raises(server.ServerFailed, match="Cannot load library libtbb.so"):
-        with server.serve(toy, quiet=True):
+    with pytest.raises(process.ServerFailed, match="Cannot load library libtbb.so"):
+        with process.serve(toy, quiet=True):
             pass
 
 
 def test_with_a_key_the_local_server_answers(bare, monkeypatch):
     monkeypatch.setenv("OVMS", program(bare, "stand-in"))
     key = "sixteen characters or more"
-    assert server.choose("127.0.0.1", 0, None, "auto")[0] == "ovms"
-    assert server.choose("127.0.0.1", 0, key, "auto") == ("local", None)
-    assert server.choose("127.0.0.1", 0, None, "local") == ("local", None)
+    assert process.choose("127.0.0.1", 0, None, "auto")[0] == "ovms"
+    assert process.choose("127.0.0.1", 0, key, "auto") == ("local", None)
+    assert process.choose("127.0.0.1", 0, None, "local") == ("local", None)
     with pytest.raises(ValueError, match="started here on 127.0.0.1 only"):
-        server.choose("0.0.0.0", 0, key, "ovms")
+        process.choose("0.0.0.0", 0, key, "ovms")
 
 
 def test_what_is_not_there_cannot_be_asked_for(bare):
     with pytest.raises(ValueError, match="There is no ovms"):
-        server.choose("127.0.0.1", 0, None, "ovms")
+        process.choose("127.0.0.1", 0, None, "ovms")
     with pytest.raises(ValueError, match="kind is 'remote'"):
-        server.choose("127.0.0.1", 0, None, "remote")
+        process.choose("127.0.0.1", 0, None, "remote")

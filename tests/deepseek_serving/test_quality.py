@@ -7,10 +7,11 @@ import openvino as ov
 import openvino.opset13 as ops
 import pytest
 
-from notebooks.deepseek_serving import convert, quality
+from notebooks.deepseek_serving import convert
+from notebooks.deepseek_serving.measuring import quality
 from notebooks.deepseek_serving.pipeline import Client
 from tests.deepseek_serving.scripted import Scripted
-from utils.llm import MODEL_XML
+from utils.models.llm import MODEL_XML
 
 
 def echo(handler, body):

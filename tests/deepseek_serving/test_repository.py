@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebooks.deepseek_serving import repository
+from notebooks.deepseek_serving.server import repository
 from tests.deepseek_serving.fakes import toy_ir
 
 

@@ -6,7 +6,7 @@ import hmac
 import httpx
 import pytest
 
-from notebooks.deepseek_serving import guard, server
+from notebooks.deepseek_serving.server import guard, process
 from tests.deepseek_serving.fakes import http, live
 
 KEY = "0123456789abcdef-key"
@@ -55,21 +55,21 @@ def test_the_key_is_compared_in_constant_time(locked, monkeypatch):
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org", "127.0.0.1.example.org"])
 def test_an_address_others_can_reach_wants_a_key(host, toy, capsys):
-    with pytest.raises(ValueError, match="can be reached by others: give an API key"), server.serve(toy, host=host):
+    with pytest.raises(ValueError, match="can be reached by others: give an API key"), process.serve(toy, host=host):
         pass
-    assert server.main([str(toy), "--host", host, "--port", "0"]) == 1
+    assert process.main([str(toy), "--host", host, "--port", "0"]) == 1
     assert "can be reached by others" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("key", ["", "short", "schlüssel-schlüssel-1", "tab\tand sixteen characters"])
 def test_a_key_that_is_no_key_is_refused(key, toy):
-    with pytest.raises(ValueError, match="must have 16 printable ASCII"), server.serve(toy, api_key=key):
+    with pytest.raises(ValueError, match="must have 16 printable ASCII"), process.serve(toy, api_key=key):
         pass
 
 
 def test_loopback_is_known_by_its_number():
-    assert [host for host in ["127.0.0.1", "127.1.2.3", "::1", "localhost"] if not server.is_loopback(host)] == []
-    assert not any(map(server.is_loopback, ["0.0.0.0", "10.0.0.1", "", "localhost.example.org"]))
+    assert [host for host in ["127.0.0.1", "127.1.2.3", "::1", "localhost"] if not process.is_loopback(host)] == []
+    assert not any(map(process.is_loopback, ["0.0.0.0", "10.0.0.1", "", "localhost.example.org"]))
 
 
 @pytest.mark.parametrize("host", ["evil.example.org", "evil.example.org:80", "10.0.0.1", ""])

@@ -14,11 +14,12 @@ import httpx
 import psutil
 import pytest
 
-from notebooks.deepseek_serving import repository, server
+from notebooks.deepseek_serving.server import process as server
+from notebooks.deepseek_serving.server import repository
 from tests.deepseek_serving.fakes import http, wait_for
 
 ROOT = Path(__file__).parents[2]
-MODULE = "notebooks.deepseek_serving.server"
+MODULE = "notebooks.deepseek_serving.server.process"
 STAND_IN = "tests.deepseek_serving.fake_server"
 PROMPT = [{"role": "user", "content": "Count from one to twenty in words."}]
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from notebooks.deepseek_serving import repository, server, soak
+from notebooks.deepseek_serving.measuring import soak
+from notebooks.deepseek_serving.server import process, repository
 from tests.deepseek_serving.fakes import toy_ir
 
 CLEAN = {
@@ -21,7 +22,7 @@ CLEAN = {
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A repository served by the stand-in, quick enough for hundreds of requests in a second."""
-    monkeypatch.setattr(server, "MODULE", "tests.deepseek_serving.fake_server")
+    monkeypatch.setattr(process, "MODULE", "tests.deepseek_serving.fake_server")
     monkeypatch.setattr(soak, "_settled", lambda running, wait=soak._settled: wait(running, pause=0.1))
     monkeypatch.setenv("STEP_MS", "0.1")
     return repository.write(tmp_path / "toy", "toy", toy_ir(tmp_path / "ir"), max_num_batched_tokens=8)

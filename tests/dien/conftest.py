@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from notebooks.dien.convert import convert
-from notebooks.dien.network import DIEN
-from tests.dien.toy import network
+from notebooks.dien.network.dien import DIEN
+from tests.dien.small import network
 
 STEPS = 10
 

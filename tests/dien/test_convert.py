@@ -9,7 +9,7 @@ import pytest
 from notebooks.dien.convert import convert, convert_loop, prepare, quantize
 from notebooks.dien.pipeline import ClickModel
 from tests.dien.conftest import STEPS
-from tests.dien.toy import EXACT, batch, network, ragged, run
+from tests.dien.small import EXACT, batch, network, ragged, run
 
 
 def executed(compiled: ov.CompiledModel) -> Counter:

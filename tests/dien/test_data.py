@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from notebooks.dien.data import HELD_OUT, LONGEST, SAMPLINGS, MovieLens, movielens
-from tests.dien.toy import write_ratings
+from tests.dien.small import write_ratings
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from notebooks.dien.network import CODED, DIEN, EVOLUTIONS, PAPER, Config
-from tests.dien.toy import SIZES, batch, network, run
+from notebooks.dien.network.dien import CODED, DIEN, EVOLUTIONS, PAPER, Config
+from tests.dien.small import SIZES, batch, network, run
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from notebooks.dien.pipeline import ClickModel, shorten
 from tests.dien.conftest import STEPS
-from tests.dien.toy import EXACT, SIZES, batch, network, ragged, run
+from tests.dien.small import EXACT, SIZES, batch, network, ragged, run
 
 
 @pytest.fixture(scope="module")

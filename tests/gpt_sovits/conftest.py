@@ -35,4 +35,4 @@ def voice() -> tuple[np.ndarray, int]:
 @pytest.fixture
 def frontend(monkeypatch) -> None:
     """The stand-in for the front end."""
-    monkeypatch.setitem(sys.modules, "notebooks.gpt_sovits.frontend", standin)
+    monkeypatch.setitem(sys.modules, "notebooks.gpt_sovits.pipeline.frontend", standin)

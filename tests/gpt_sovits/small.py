@@ -8,10 +8,10 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertModel, HubertConfig, HubertModel
 
-from notebooks.gpt_sovits import train_hubert
-from notebooks.gpt_sovits.checkpoint import save
-from notebooks.gpt_sovits.sovits import SynthesizerTrn
-from notebooks.gpt_sovits.t2s import Text2SemanticDecoder
+from notebooks.gpt_sovits.network.checkpoint import save
+from notebooks.gpt_sovits.network.sovits import SynthesizerTrn
+from notebooks.gpt_sovits.network.t2s import Text2SemanticDecoder
+from notebooks.gpt_sovits.training import hubert as train_hubert
 
 WIDTH, PHONES, CODES = 24, 40, 32  # of HuBERT and BERT; symbols; tokens
 T2S = {

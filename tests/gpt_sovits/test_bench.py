@@ -10,12 +10,13 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel, HubertConfig, HubertModel
 
-from notebooks.gpt_sovits import bench, convert, peers, seeded
-from notebooks.gpt_sovits.sovits import SynthesizerTrn
-from notebooks.gpt_sovits.t2s import Text2SemanticDecoder
+from notebooks.gpt_sovits import convert
+from notebooks.gpt_sovits.measuring import bench, random_checkpoint, runtimes
+from notebooks.gpt_sovits.network.sovits import SynthesizerTrn
+from notebooks.gpt_sovits.network.t2s import Text2SemanticDecoder
 from tests.gpt_sovits import small
 from utils import report
-from utils.llm import EXACT
+from utils.models.llm import EXACT
 
 SHORT = {"REFERENCE": 1.0, "CHARACTERS": 8, "SAID": 4, "TOKENS": 12}
 ONCE = {"hubert", "bert", "semantic", "synthesizer", "vocoder"}  # parts that every runtime has
@@ -26,48 +27,48 @@ LAYERS = small.T2S["model"]["n_layer"]
 def short():
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SHORT.items():
-            patch.setattr(peers, name, value)
+            patch.setattr(runtimes, name, value)
         yield
 
 
 @pytest.fixture(scope="module")
-def eager(checkpoint) -> peers.Eager:
-    return peers.Eager(checkpoint)
+def eager(checkpoint) -> runtimes.Eager:
+    return runtimes.Eager(checkpoint)
 
 
 @pytest.fixture(scope="module")
 def given(eager, ir) -> dict:
     """What PyTorch is given in a sentence, and makes of it."""
-    return peers.say(eager, peers.sentence(ir))
+    return runtimes.say(eager, runtimes.sentence(ir))
 
 
 @pytest.fixture(scope="module")
 def onnx(checkpoint, given, tmp_path_factory) -> Path:
     """The folder of ONNX files."""
     folder = tmp_path_factory.mktemp("onnx")
-    peers.export(checkpoint, given, folder)
+    runtimes.export(checkpoint, given, folder)
     return folder
 
 
 @pytest.fixture(scope="module")
 def vocoder(checkpoint, tmp_path_factory) -> Path:
-    return peers.convert_vocoder(checkpoint, tmp_path_factory.mktemp("vocoder") / "vocoder.xml")
+    return runtimes.convert_vocoder(checkpoint, tmp_path_factory.mktemp("vocoder") / "vocoder.xml")
 
 
 @pytest.fixture(scope="module")
-def ours(ir, vocoder) -> peers.Converted:
-    return peers.Converted(ir, vocoder, **EXACT)
+def ours(ir, vocoder) -> runtimes.Converted:
+    return runtimes.Converted(ir, vocoder, **EXACT)
 
 
 @pytest.fixture(scope="module")
-def decoders(eager, checkpoint, ir, onnx, ours) -> dict[str, peers.Decoder]:
+def decoders(eager, checkpoint, ir, onnx, ours) -> dict[str, runtimes.Decoder]:
     return {
         "torch": eager.decoder,
-        "torch, no cache": peers.Recomputing(eager.decoder),
-        "onnx": peers.Exported(onnx).decoder,
+        "torch, no cache": runtimes.Recomputing(eager.decoder),
+        "onnx": runtimes.Exported(onnx).decoder,
         "openvino": ours.decoder,
-        "openvino, no cache": peers.Recomputing(ours.decoder),
-        "openvino, cache passed": peers.passed(checkpoint, ir, **EXACT),
+        "openvino, no cache": runtimes.Recomputing(ours.decoder),
+        "openvino, cache passed": runtimes.passed(checkpoint, ir, **EXACT),
     }
 
 
@@ -78,8 +79,8 @@ def close(found: np.ndarray, expected: np.ndarray, tolerance: float) -> bool:
 
 def test_the_seeded_checkpoint_has_the_released_size():
     with torch.device("meta"):
-        built = {part: build() for part, build in seeded.RELEASED.items()}
-        whole = SynthesizerTrn(seeded.SOVITS, posterior=True)
+        built = {part: build() for part, build in random_checkpoint.RELEASED.items()}
+        whole = SynthesizerTrn(random_checkpoint.SOVITS, posterior=True)
     sizes = {part: sum(x.numel() for x in network.parameters()) / 1e6 for part, network in built.items()}
     assert sizes["t2s"] == pytest.approx(77.6, abs=0.05) and sizes["sovits"] == pytest.approx(40.8, abs=0.05)
     assert sum(x.numel() for x in whole.parameters()) / 1e6 == pytest.approx(51.3, abs=0.05)
@@ -96,21 +97,21 @@ def test_a_seeded_checkpoint_loads_and_speaks(tmp_path):
         "hubert": lambda: HubertModel(HubertConfig(**small.HUBERT)),
         "bert": lambda: BertModel(BertConfig(**small.BERT), add_pooling_layer=False),
     }
-    one, other = (seeded.seeded_checkpoint(tmp_path / name, networks) for name in ("one", "other"))
+    one, other = (random_checkpoint.seeded_checkpoint(tmp_path / name, networks) for name in ("one", "other"))
     for part in networks:
         file = Path(part) / "model.safetensors"
         assert (one / file).read_bytes() == (other / file).read_bytes()
     settings = {"sample_rate": 1000, "channels": 12, "phones": small.PHONES, "bert": small.WIDTH}
     (tmp_path / "config.json").write_text(json.dumps(settings), encoding="utf-8")
-    given = peers.say(peers.Eager(one), peers.sentence(tmp_path))
+    given = runtimes.say(runtimes.Eager(one), runtimes.sentence(tmp_path))
     (sound,) = given["sound"]
     assert sound.shape == (1, 1, 12 * 2 * 20) and np.isfinite(sound).all() and sound.std() > 1e-3
-    assert peers.BERT not in given and not given["tokens"][1].any()  # no IR of BERT is there
+    assert runtimes.BERT not in given and not given["tokens"][1].any()  # no IR of BERT is there
     assert json.loads((one / "bert" / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]["[SEP]"] == 2
 
 
 def test_every_runtime_computes_the_same(eager, ours, onnx, given):
-    exported = peers.Exported(onnx)
+    exported = runtimes.Exported(onnx)
     assert set(exported.parts) == ONCE and set(eager.parts) == set(ours.parts) == ONCE | {"style"}
     for part in eager.parts:
         expected = eager.run(part, *given[part])
@@ -122,7 +123,7 @@ def test_every_runtime_computes_the_same(eager, ours, onnx, given):
 
 
 def test_the_sentence_is_the_same(ours, given, ir):
-    said = peers.say(ours, peers.sentence(ir))
+    said = runtimes.say(ours, runtimes.sentence(ir))
     assert said.keys() == given.keys()
     for part, arrays in given.items():
         for found, expected in zip(said[part], arrays, strict=True):
@@ -131,7 +132,7 @@ def test_the_sentence_is_the_same(ours, given, ir):
 
 def test_onnx_files_take_other_lengths(eager, onnx):
     """All but the synthesizer's."""
-    exported = peers.Exported(onnx)
+    exported = runtimes.Exported(onnx)
     inputs = {
         "vocoder": (small.drawn(1, 12, 19).numpy(), small.drawn(1, 20, 1).numpy()),
         "hubert": (0.1 * small.drawn(1, 5000).numpy(),),
@@ -146,11 +147,11 @@ def test_onnx_files_take_other_lengths(eager, onnx):
 def test_every_decoder_says_the_same_and_forgets_the_sentence_before(decoders, given):
     phones, bert, prompts = given["tokens"]
     sentences = given["tokens"], (phones[::-1].copy(), bert, prompts[:9])
-    expected = [peers.greedy(decoders["torch"], *sentence).tolist() for sentence in sentences]
+    expected = [runtimes.greedy(decoders["torch"], *sentence).tolist() for sentence in sentences]
     assert all(len(tokens) == 12 and max(tokens) < small.CODES for tokens in expected)
     for name, decoder in decoders.items():
         for _ in range(2):
-            assert [peers.greedy(decoder, *sentence).tolist() for sentence in sentences] == expected, name
+            assert [runtimes.greedy(decoder, *sentence).tolist() for sentence in sentences] == expected, name
 
 
 def test_every_decoder_s_logits_are_those_of_pytorch(decoders, given):
@@ -168,7 +169,7 @@ def test_every_decoder_s_logits_are_those_of_pytorch(decoders, given):
 
 
 def test_bf16_rounds_all_but_what_decides(eager, checkpoint, given):
-    rounded = peers.Eager(checkpoint, "BF16")
+    rounded = runtimes.Eager(checkpoint, "BF16")
     for part in rounded.parts:
         found, expected = (x.run(part, *given[part]) for x in (rounded, eager))
         same = part in ("semantic", "style")
@@ -177,10 +178,10 @@ def test_bf16_rounds_all_but_what_decides(eager, checkpoint, given):
 
 
 def test_attention_is_one_node_with_its_cache_only_if_that_is_inside(ours, checkpoint):
-    step, example, shapes, outputs = convert.language_step(peers.networks(checkpoint)["t2s"])
-    outside = ov.Core().compile_model(peers.tracing.trace(step, example, shapes, outputs), "CPU", EXACT)
-    assert peers.fused(outside) == 0
-    assert peers.fused(ours.decoder.language.get_compiled_model()) == LAYERS
+    step, example, shapes, outputs = convert.language_step(runtimes.networks(checkpoint)["t2s"])
+    outside = ov.Core().compile_model(runtimes.tracing.trace(step, example, shapes, outputs), "CPU", EXACT)
+    assert runtimes.fused(outside) == 0
+    assert runtimes.fused(ours.decoder.language.get_compiled_model()) == LAYERS
 
 
 @pytest.fixture(scope="module")
@@ -196,8 +197,8 @@ def test_rows_name_every_runtime_and_pass_the_schema(checkpoint, folders, onnx, 
         shutil.copytree(onnx, folder, dirs_exist_ok=True)
 
     networks = []
-    monkeypatch.setattr(peers, "export", export)  # once is enough
-    monkeypatch.setattr(peers, "convert_vocoder", lambda checkpoint, path: vocoder)
+    monkeypatch.setattr(runtimes, "export", export)  # once is enough
+    monkeypatch.setattr(runtimes, "convert_vocoder", lambda checkpoint, path: vocoder)
     monkeypatch.setattr(bench.bench, "torch_precision", lambda: "BF16")
     monkeypatch.setattr(torch, "compile", lambda network, dynamic: networks.append(network) or network)
     rows = bench.time_all(checkpoint, folders, rounds=1, compiling=True, label="small")
@@ -300,7 +301,7 @@ def test_operations_are_those_of_the_layers(ir):
     for layer in network.modules():
         if hasattr(layer, "kernel_size"):
             layer.register_forward_hook(count)
-    found = bench.flops(network, peers.sentence(ir))
+    found = bench.flops(network, runtimes.sentence(ir))
     assert counted < found < 1.3 * counted
 
 

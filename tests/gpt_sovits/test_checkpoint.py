@@ -8,8 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from notebooks.gpt_sovits import checkpoint
-from notebooks.gpt_sovits.checkpoint import PARTS, find, folded, load_bert, load_hubert, load_sovits, load_t2s, save
+from notebooks.gpt_sovits.network import checkpoint
+from notebooks.gpt_sovits.network.checkpoint import (
+    PARTS,
+    find,
+    folded,
+    load_bert,
+    load_hubert,
+    load_sovits,
+    load_t2s,
+    save,
+)
 from tests.gpt_sovits import small
 
 NORMED = re.compile(r".*(dec\.ups|dec\.resblocks|enc\.(in_layers|res_skip_layers|cond_layer)).*\.weight")

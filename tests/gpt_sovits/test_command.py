@@ -11,7 +11,7 @@ from scipy.io import wavfile
 from notebooks.gpt_sovits import __main__ as command
 from notebooks.gpt_sovits import convert
 from notebooks.gpt_sovits.pipeline import VoiceCloner
-from notebooks.gpt_sovits.recording import is_marked
+from notebooks.gpt_sovits.pipeline.audio_io import is_marked
 
 WORDS = "The words that are said in the recording."
 SAY = ["--reference", "voice.wav", "--reference-text", WORDS, "--text"]

@@ -8,13 +8,14 @@ import openvino as ov
 import pytest
 import torch
 
-from notebooks.gpt_sovits import checkpoint as files
 from notebooks.gpt_sovits import convert
-from notebooks.gpt_sovits.sovits import SPEAKER
-from notebooks.gpt_sovits.t2s import visible
+from notebooks.gpt_sovits.network import checkpoint as files
+from notebooks.gpt_sovits.network.sovits import SPEAKER
+from notebooks.gpt_sovits.network.t2s import visible
 from tests.gpt_sovits import small
 from tests.gpt_sovits.small import CODES, PHONES, WIDTH, drawn, ids
-from utils import compare, llm
+from utils import compare
+from utils.models import llm
 
 TOLERANCE = 2e-5
 

@@ -11,10 +11,10 @@ from gradio_client import Client, handle_file
 
 from notebooks.gpt_sovits import demo
 from notebooks.gpt_sovits.pipeline import Figures, VoiceCloner
-from notebooks.gpt_sovits.recording import is_marked
+from notebooks.gpt_sovits.pipeline.audio_io import is_marked
 from tests.gpt_sovits import standin
 from utils.demo import start
-from utils.sound import mp3
+from utils.speech.sound import mp3
 
 WORDS = "The words that are said in the recording"
 TEXT = "Yes it is. No it is not."
@@ -26,7 +26,7 @@ RATE = 1000
 def cloner(ir):
     """A random model in the place of the tiny one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "notebooks.gpt_sovits.frontend", standin)
+        patch.setitem(sys.modules, "notebooks.gpt_sovits.pipeline.frontend", standin)
         made = VoiceCloner(ir)
         patch.setattr(demo, "_cloner", lambda model, device: made)
         yield made

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pypinyin import Style, lazy_pinyin
 from pypinyin.constants import PINYIN_DICT
 
-from notebooks.gpt_sovits import english, mandarin
-from notebooks.gpt_sovits.frontend import HOW, LANGUAGES, LONGEST, VERSIONS, Frontend, split
+from notebooks.gpt_sovits.pipeline import english, mandarin
+from notebooks.gpt_sovits.pipeline.frontend import HOW, LANGUAGES, LONGEST, VERSIONS, Frontend, split
 from tests.references import files, section
 
 ROOT = Path(__file__).parents[2]

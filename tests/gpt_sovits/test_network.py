@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from notebooks.gpt_sovits import t2s
-from notebooks.gpt_sovits.layers import Attention
-from notebooks.gpt_sovits.sovits import Spectrogram, SynthesizerTrn
+from notebooks.gpt_sovits.network import t2s
+from notebooks.gpt_sovits.network.layers import Attention
+from notebooks.gpt_sovits.network.sovits import Spectrogram, SynthesizerTrn
 from tests.gpt_sovits import small
 from tests.gpt_sovits.small import CODES, PHONES, WIDTH, drawn, ids
 

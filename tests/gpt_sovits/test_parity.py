@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from transformers import HubertConfig
 
-from notebooks.gpt_sovits import checkpoint, semantic
-from notebooks.gpt_sovits.reference import Decoder
-from notebooks.gpt_sovits.sovits import NOISE, VERSIONS, Spectrogram, SynthesizerTrn
-from notebooks.gpt_sovits.t2s import Text2SemanticDecoder, visible
+from notebooks.gpt_sovits.network import checkpoint
+from notebooks.gpt_sovits.network.reference import Decoder
+from notebooks.gpt_sovits.network.sovits import NOISE, VERSIONS, Spectrogram, SynthesizerTrn
+from notebooks.gpt_sovits.network.t2s import Text2SemanticDecoder, visible
+from notebooks.gpt_sovits.pipeline import token_decoder
 from tests.oracles import fill
 from tests.references import files, read, section, sections, stored, tensor
 
@@ -121,7 +122,7 @@ def test_the_likeliest_tokens(path, key):
     phones, prompts = stored["phones"][0], stored["prompts"][0]
     bert = fill.normal_input("t2s.bert", (1, decoder(path).bert_proj.in_features, len(phones)))[0]
     options = {"top_k": 1, "penalty": float(penalty), "limit": int(stop) + 1}
-    said = semantic.generate(Decoder(decoder(path)), phones, bert, prompts, np.random.default_rng(0), **options)
+    said = token_decoder.generate(Decoder(decoder(path)), phones, bert, prompts, np.random.default_rng(0), **options)
     assert said.tolist() == stored[key.partition("/")[2]][0, len(prompts) :].tolist()
     assert len(said) == stored["greedy_idx"] + 1
 
@@ -132,7 +133,7 @@ def test_odds(path, key):
     reference = section(path, "sample")[key.partition("/")[2]][0]
     top_k, top_p, temperature = re.fullmatch(r"sample/probs_k(\d+)_p([\d.]+)_t([\d.]+)_r[\d.]+", key).groups()
     logits = 3 * fill.normal_input("t2s.sample_logits", (1, len(reference)))[0].astype(np.float64)
-    made = semantic.probabilities(logits, int(top_k), float(top_p), float(temperature))
+    made = token_decoder.probabilities(logits, int(top_k), float(top_p), float(temperature))
     assert (made > 0).tolist() == (reference > 0).tolist() and np.abs(made - reference).max() < 1e-6
 
 

@@ -13,13 +13,15 @@ import psutil
 import pytest
 import torch
 
-from notebooks.gpt_sovits import checkpoint as files
-from notebooks.gpt_sovits import convert, pipeline
-from notebooks.gpt_sovits.pipeline import LIMIT, ROOM, SLOW, SPEAKER, VoiceCloner
-from notebooks.gpt_sovits.reference import Decoder
-from notebooks.gpt_sovits.semantic import FIRST, generate
+from notebooks.gpt_sovits import convert
+from notebooks.gpt_sovits.network import checkpoint as files
+from notebooks.gpt_sovits.network.reference import Decoder
+from notebooks.gpt_sovits.pipeline import ROOM, SLOW, SPEAKER, VoiceCloner
+from notebooks.gpt_sovits.pipeline import cloner as pipeline
+from notebooks.gpt_sovits.pipeline.cloner import LIMIT
+from notebooks.gpt_sovits.pipeline.token_decoder import FIRST, generate
 from tests.gpt_sovits import small, standin
-from utils import llm
+from utils.models import llm
 
 FILES = ("pipeline.py", "semantic.py", "recording.py")
 WORDS = "The words that are said in the recording."  # 34 phones

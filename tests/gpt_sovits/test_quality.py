@@ -5,14 +5,15 @@ from functools import partial
 import numpy as np
 import pytest
 
-from notebooks.gpt_sovits import quality
+from notebooks.gpt_sovits.measuring import quality
+from notebooks.gpt_sovits.measuring.quality import SAME, Trial, Voice
+from notebooks.gpt_sovits.network.reference import Reference, Said
 from notebooks.gpt_sovits.pipeline import VoiceCloner
-from notebooks.gpt_sovits.quality import SAME, Trial, Voice
-from notebooks.gpt_sovits.reference import Reference, Said
-from notebooks.sambert_hifigan.quality import DISTANCE, FIRST, GAP, OPINION, SIMILARITY
-from notebooks.sambert_hifigan.voiceprint import SAMPLE_RATE
+from notebooks.sambert_hifigan.measuring.quality import DISTANCE, FIRST, GAP, OPINION, SIMILARITY
 from tests.gpt_sovits import standin
-from utils import compare, llm, report
+from utils import compare, report
+from utils.models import llm
+from utils.speech.speaker_encoder import SAMPLE_RATE
 
 SENTENCES = {
     "en": ("It is seven o'clock, Mister Smith.", "Open the window.", "Where is my coat?"),

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from notebooks.gpt_sovits.network.reference import Reference
 from notebooks.gpt_sovits.pipeline import VoiceCloner
-from notebooks.gpt_sovits.reference import Reference
 from tests.gpt_sovits import small, standin
-from utils import llm
+from utils.models import llm
 
 WORDS = "The words that are said in the recording"
 RATE, HOP = 1000, 20
@@ -60,8 +60,8 @@ def test_given_tokens_are_said_with_the_noise_that_follows_them(seed, reference,
 
 
 def test_a_voice_that_finds_no_end_leaves_the_same_noise(reference, cloner, voice, monkeypatch):
-    monkeypatch.setattr("notebooks.gpt_sovits.pipeline.ROOM", -60)
-    monkeypatch.setattr("notebooks.gpt_sovits.reference.ROOM", -60)
+    monkeypatch.setattr("notebooks.gpt_sovits.pipeline.cloner.ROOM", -60)
+    monkeypatch.setattr("notebooks.gpt_sovits.network.reference.ROOM", -60)
     given = "Yes it is.", voice, WORDS
     (spoken,) = cloner.stream(*given, top_k=1)
     assert len(spoken.tokens) == 20 and cloner.figures.notes[0].startswith("The voice found no end")

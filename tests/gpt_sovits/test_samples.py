@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 
-from notebooks.gpt_sovits import quality, recording, samples, speech
-from notebooks.gpt_sovits.frontend import Frontend
-from notebooks.gpt_sovits.sentences import HELD_OUT, training_sentences
-from notebooks.sambert_hifigan.teacher import Utterance
+from notebooks.gpt_sovits.data import speech
+from notebooks.gpt_sovits.data.sentences import HELD_OUT, training_sentences
+from notebooks.gpt_sovits.measuring import quality
+from notebooks.gpt_sovits.pipeline import audio_io
+from notebooks.gpt_sovits.pipeline.frontend import Frontend
+from notebooks.gpt_sovits.training import samples
+from utils.speech.kokoro_teacher import Utterance
 
 VOICES, FRONTEND = quality.voices(), Frontend()
 
@@ -19,7 +22,7 @@ def test_all_voices_that_no_training_has_are_there_and_as_many_others():
 
 @pytest.mark.parametrize("voice", VOICES, ids=lambda voice: voice.name)
 def test_a_recording_will_do_and_its_words_are_what_is_said(voice):
-    heard = recording.read(voice.recording)
+    heard = audio_io.read(voice.recording)
     phones = sum(len(piece.phones) for piece in FRONTEND.pieces(voice.words, voice.language))
     assert heard.notes == heard.check_words(phones) == []
 

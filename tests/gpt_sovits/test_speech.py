@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from notebooks.gpt_sovits import sentences, speech
-from notebooks.gpt_sovits.frontend import Piece
-from notebooks.sambert_hifigan.teacher import Utterance
+from notebooks.gpt_sovits.data import sentences, speech
+from notebooks.gpt_sovits.pipeline.frontend import Piece
+from utils.speech.kokoro_teacher import Utterance
 
 SYMBOLS = tuple(sorted({*speech.MARKS, *speech.CONSONANTS, "AH0", "AH1", "OW1", "zh", "ong1", "UNK"}))
 NAMES = [f"{x}{sex}_{i}" for x in "abefz" for sex in "fm" for i in range(3)] + list(speech.UNSEEN)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.graph_customization.toy import export, tiny_llama
+from tests.utils.models.small import export, tiny_llama
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import numpy as np
 import openvino as ov
 
 from notebooks.graph_customization import pipeline
-from tests.graph_customization.toy import language_model, run, token_ids
+from tests.utils.models.small import language_model, run, token_ids
 
 PROGRAM = """
 import sys

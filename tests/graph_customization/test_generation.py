@@ -5,8 +5,8 @@ import openvino as ov
 import pytest
 
 from notebooks.graph_customization.pipeline import InsertSlice, SelectGreedy, customize
-from tests.graph_customization.toy import PRECISE, stateful_model, token_ids
-from utils.llm import Session
+from tests.utils.models.small import PRECISE, stateful_model, token_ids
+from utils.models.llm import Session
 
 VOCABULARY = 256
 

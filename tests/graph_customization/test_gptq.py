@@ -12,7 +12,7 @@ import pytest
 
 from notebooks.graph_customization.convert import dequantize_gptq, read_gptq
 from notebooks.graph_customization.pipeline import InsertWeights, customize, read_int4_weights
-from tests.graph_customization.toy import compress, export, stateful_logits, token_ids
+from tests.utils.models.small import compress, export, stateful_logits, token_ids
 
 GROUP, VOCABULARY = 32, 128
 SETTINGS = {"bits": 4, "group_size": GROUP, "desc_act": False, "sym": False, "quant_method": "gptq"}

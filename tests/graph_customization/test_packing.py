@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from notebooks.graph_customization.pipeline import make_constant, pack_u4, read_constant, unpack_u4
-from tests.graph_customization.toy import PRECISE
+from tests.utils.models.small import PRECISE
 
 KINDS = {
     "u4": (ov.Type.u4, np.uint8, st.integers(0, 15)),

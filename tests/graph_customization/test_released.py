@@ -27,7 +27,7 @@ if __name__ == "__main__":
     from notebooks.graph_customization.convert import MODEL_XML, MODELS, prepare
     from notebooks.graph_customization.pipeline import InsertSlice, customize
     import numpy as np, openvino as ov
-    from utils.llm import EXACT, Session
+    from utils.models.llm import EXACT, Session
 
     MODELS["released"]["ram_gb"] = 1  # the real one's need is not this one's
     folder = prepare("released", "INT4")

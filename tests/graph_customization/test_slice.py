@@ -16,7 +16,7 @@ from notebooks.graph_customization.pipeline import (
     SelectGreedy,
     customize,
 )
-from tests.graph_customization.toy import (
+from tests.utils.models.small import (
     HIDDEN,
     SLICES,
     STORAGES,

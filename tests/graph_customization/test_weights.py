@@ -18,7 +18,7 @@ from notebooks.graph_customization.pipeline import (
     read_int4_weights,
     weights_from,
 )
-from tests.graph_customization.toy import (
+from tests.utils.models.small import (
     GROUP,
     INNER,
     compress,

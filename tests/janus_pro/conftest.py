@@ -9,7 +9,7 @@ from transformers import JanusForConditionalGeneration
 from notebooks.janus_pro import convert, network
 from notebooks.janus_pro.pipeline import Janus
 from tests.janus_pro import small
-from utils.llm import EXACT
+from utils.models.llm import EXACT
 
 
 @pytest.fixture(scope="session")

@@ -7,10 +7,11 @@ import pytest
 import torch
 from transformers import JanusForConditionalGeneration
 
-from notebooks.janus_pro import bench, network, seeded
+from notebooks.janus_pro import network
+from notebooks.janus_pro.measuring import bench, random_checkpoint
 from tests.janus_pro import small
 from utils import report
-from utils.llm import EXACT
+from utils.models.llm import EXACT
 
 WORDS = {"QUESTION": 5, "ANSWER": 4, "PART": 6}  # shorter, for speed
 
@@ -30,21 +31,21 @@ def config(checkpoint):
 
 def test_the_released_size_is_that_of_the_specification():
     with torch.device("meta"):
-        model = JanusForConditionalGeneration(seeded.released())
+        model = JanusForConditionalGeneration(random_checkpoint.released())
     sizes = {part: sum(x.numel() for x in model.get_submodule(part).parameters()) / 1e6 for part in network.PARTS}
     assert sizes["model.vision_model"] == pytest.approx(303.7, abs=0.5)
     assert sizes["model.vqmodel"] == pytest.approx(71.9, abs=0.5)
     assert sizes["lm_head"] == pytest.approx(102400 * 2048 / 1e6)
     layer = 4 * 2048**2 + 3 * 2048 * 5632 + 2 * 2048
     assert sizes["model.language_model"] == pytest.approx((24 * layer + 2048 + 102400 * 2048) / 1e6)
-    assert bench.whole(seeded.released()).name == "draw all 576 tokens"
-    assert bench.works(seeded.released())[0].name == "see a picture of 384 x 384"
+    assert bench.whole(random_checkpoint.released()).name == "draw all 576 tokens"
+    assert bench.works(random_checkpoint.released())[0].name == "see a picture of 384 x 384"
 
 
 def test_a_seeded_checkpoint_loads_whole_from_several_files(checkpoint, tmp_path, monkeypatch):
-    whole = seeded.seeded_checkpoint(small.CONFIG, checkpoint, tmp_path / "whole")
-    monkeypatch.setattr(seeded.seeded, "SHARD", 100_000)
-    parts = seeded.seeded_checkpoint(small.CONFIG, whole, tmp_path / "parts")
+    whole = random_checkpoint.seeded_checkpoint(small.CONFIG, checkpoint, tmp_path / "whole")
+    monkeypatch.setattr(random_checkpoint.seeded, "SHARD", 100_000)
+    parts = random_checkpoint.seeded_checkpoint(small.CONFIG, whole, tmp_path / "parts")
     first, second = network.load(whole).state_dict(), network.load(parts).state_dict()
     assert first.keys() == second.keys() and all(torch.equal(x, second[key]) for key, x in first.items())
     assert (parts / "tokenizer.json").is_file() and len(list(whole.glob("*.safetensors"))) == 1

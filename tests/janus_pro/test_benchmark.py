@@ -5,7 +5,7 @@ import re
 import pytest
 from PIL import Image
 
-from notebooks.janus_pro import benchmark
+from notebooks.janus_pro.measuring import benchmark
 
 ROUND = r"round \d: first of {} tokens after \d+\.\d ms, then \d+\.\d tokens/s\n"
 MEDIANS = r"first token: \d+\.\d ms\nfrom the second token on: \d+\.\d tokens/s\n"

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFilter
 
-from notebooks.janus_pro import checker, pictures
-from notebooks.janus_pro.pictures import WISHES
-from utils.scenes import COLOURS, PLACES, SHAPES, Scene, Thing, draw
+from notebooks.janus_pro import data
+from notebooks.janus_pro.data import WISHES
+from notebooks.janus_pro.measuring import checker
+from utils.drawn_world.scenes import COLOURS, PLACES, SHAPES, Scene, Thing, draw
 
 
 def spoilt(picture: Image.Image, rng: np.random.Generator) -> Image.Image:
@@ -19,11 +20,11 @@ def spoilt(picture: Image.Image, rng: np.random.Generator) -> Image.Image:
 
 @pytest.mark.parametrize("kind", WISHES)
 def test_true_pictures_are_told_right(kind):
-    pairs = pictures.NEW_PAIRS if kind == "new pair" else pictures.KNOWN_PAIRS
+    pairs = data.NEW_PAIRS if kind == "new pair" else data.KNOWN_PAIRS
     rng = np.random.default_rng(3)
     clear, soft = [], []
     for _ in range(60):
-        scene, wish = pictures.wish(rng, kind, pairs=pairs)
+        scene, wish = data.wish(rng, kind, pairs=pairs)
         clear.append(checker.fulfils(draw(scene), wish))
         soft.append(checker.fulfils(spoilt(draw(scene), rng), wish))
     assert np.mean(clear) > 0.95 and np.mean(soft) > 0.95
@@ -38,8 +39,8 @@ def test_things_are_found_with_colour_shape_and_place():
     assert {(x.shape, x.colour, x.cell) for x in found} == {(x.shape, x.colour, x.cell) for x in things}
 
 
-def one(kind: str) -> tuple[Scene, pictures.Wish]:
-    return pictures.wish(np.random.default_rng(4), kind)
+def one(kind: str) -> tuple[Scene, data.Wish]:
+    return data.wish(np.random.default_rng(4), kind)
 
 
 def test_what_is_missing_too_much_or_elsewhere_does_not_do():

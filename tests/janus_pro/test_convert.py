@@ -14,7 +14,8 @@ from transformers import JanusForConditionalGeneration
 
 from notebooks.janus_pro import convert, network
 from tests.janus_pro import small
-from utils import compare, llm
+from utils import compare
+from utils.models import llm
 
 TOLERANCE = 2e-4
 

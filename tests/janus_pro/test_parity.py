@@ -17,7 +17,7 @@ from transformers import JanusConfig, JanusForConditionalGeneration
 from notebooks.janus_pro import convert, network, pipeline
 from tests.oracles import fill
 from tests.references import files, sections, stored, tensor
-from utils.llm import EXACT
+from utils.models.llm import EXACT
 
 FILES = files("janus")
 KNOWN = (

@@ -16,7 +16,7 @@ from PIL import Image
 from notebooks.janus_pro import convert, pipeline
 from notebooks.janus_pro.pipeline import BORDER
 from tests.janus_pro import small
-from utils.llm import EXACT
+from utils.models.llm import EXACT
 
 ASKED, DRAWN = "What is it?", "a red ball"
 NEW = 20  # tokens of an answer

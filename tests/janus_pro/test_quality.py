@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from notebooks.janus_pro import pictures, quality
+from notebooks.janus_pro import data
+from notebooks.janus_pro.measuring import quality
 from utils import compare, report
 
-DRAWN = [*pictures.WISHES, quality.ALL]
-EVERY_KIND = [f"accuracy, {kind}" for kind in pictures.QUESTIONS] + [f"drawings, {kind}" for kind in DRAWN]
+DRAWN = [*data.WISHES, quality.ALL]
+EVERY_KIND = [f"accuracy, {kind}" for kind in data.QUESTIONS] + [f"drawings, {kind}" for kind in DRAWN]
 TOKENS = "greedy tokens as PyTorch's"
 
 
@@ -64,8 +65,8 @@ def failing(rows) -> set[tuple]:
 
 
 def test_there_are_trials_and_wishes_of_every_kind(asked, wished):
-    assert [question.kind for _, question in asked] == [kind for kind in pictures.QUESTIONS for _ in range(8)]
-    assert [wish.kind for _, wish in wished] == [kind for kind in pictures.WISHES for _ in range(5)]
+    assert [question.kind for _, question in asked] == [kind for kind in data.QUESTIONS for _ in range(8)]
+    assert [wish.kind for _, wish in wished] == [kind for kind in data.WISHES for _ in range(5)]
 
 
 def test_a_drawing_is_right_if_it_shows_what_was_asked_for(wished):
@@ -153,6 +154,6 @@ def test_pytorch_and_the_pipeline_say_and_draw_the_same(checkpoint, janus, wishe
 def test_the_end_of_training_is_told_in_a_line(asked, wished, knowing, monkeypatch):
     monkeypatch.setattr(quality, "trials", lambda count: asked)
     monkeypatch.setattr(quality, "wishes", lambda count: wished)
-    answers = ", ".join(f"{kind} 100%" for kind in pictures.QUESTIONS)
+    answers = ", ".join(f"{kind} 100%" for kind in data.QUESTIONS)
     drawings = ", ".join(f"{kind} 100%" for kind in DRAWN)
     assert quality.summary(knowing) == f"Held out, right: answers: {answers}; drawings: {drawings}"

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from notebooks.minicpm_v.pipeline import Turn, VisionChat, open_picture
-from utils.llm import EXACT
+from utils.models.llm import EXACT
 
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
 

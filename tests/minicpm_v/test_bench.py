@@ -10,11 +10,11 @@ import psutil
 import pytest
 import torch
 
-from notebooks.minicpm_v import bench, seeded
+from notebooks.minicpm_v.measuring import bench, random_checkpoint
 from notebooks.minicpm_v.network import MiniCPMV, load
 from tests.minicpm_v import small
 from utils import report
-from utils.llm import EXACT
+from utils.models.llm import EXACT
 
 WORDS = {"PROMPT": 40, "QUESTION": 5, "ANSWER": 4, "ROOM": 80}  # shorter, for speed
 
@@ -33,12 +33,12 @@ def config_of(checkpoint: Path) -> dict:
 
 def test_the_released_size_is_that_of_the_specification():
     with torch.device("meta"):
-        model = MiniCPMV(seeded.RELEASED)
+        model = MiniCPMV(random_checkpoint.RELEASED)
     count = sum(tensor.numel() for tensor in model.state_dict().values())
     assert count == 3_434_965_792
     layers = [p for name, p in model.llm.model.layers.named_parameters() if p.ndim == 2]
-    assert bench.layer_weights(seeded.RELEASED) == sum(p.numel() for p in layers)
-    assert [work.name for work in bench.works(seeded.RELEASED)][:2] == [
+    assert bench.layer_weights(random_checkpoint.RELEASED) == sum(p.numel() for p in layers)
+    assert [work.name for work in bench.works(random_checkpoint.RELEASED)][:2] == [
         "encode a slice of 448 x 448",
         "encode 10 slices of 448 x 448",
     ]
@@ -53,9 +53,9 @@ def test_layers_with_fewer_keys_than_queries_are_counted_right():
 def test_a_seeded_checkpoint_loads_whole_from_several_files(version, tmp_path, monkeypatch):
     config = small.CONFIGS[version]
     small.tokenizer(version).save_pretrained(tmp_path / "companions")
-    whole = seeded.seeded_checkpoint(config, tmp_path / "companions", tmp_path / "whole")
-    monkeypatch.setattr(seeded.seeded, "SHARD", 100_000)
-    parts = seeded.seeded_checkpoint(config, whole, tmp_path / "parts")
+    whole = random_checkpoint.seeded_checkpoint(config, tmp_path / "companions", tmp_path / "whole")
+    monkeypatch.setattr(random_checkpoint.seeded, "SHARD", 100_000)
+    parts = random_checkpoint.seeded_checkpoint(config, whole, tmp_path / "parts")
     first, second = load(whole).state_dict(), load(parts).state_dict()
     assert first.keys() == second.keys() and all(torch.equal(x, second[key]) for key, x in first.items())
     assert (parts / "tokenizer.json").is_file() and len(list(whole.glob("*.safetensors"))) == 1

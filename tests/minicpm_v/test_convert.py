@@ -14,7 +14,8 @@ import torch
 from notebooks.minicpm_v import convert
 from notebooks.minicpm_v.network import load
 from tests.minicpm_v import small
-from utils import compare, llm
+from utils import compare
+from utils.models import llm
 
 TOLERANCE = 2e-4
 

@@ -13,8 +13,8 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from notebooks.minicpm_v import slicing
 from notebooks.minicpm_v.network import MiniCPMV, load, save_tiny, scale
+from notebooks.minicpm_v.pipeline import slicing
 from tests.minicpm_v import small
 from tests.oracles import fill
 from tests.references import files, sections, stored, tensor

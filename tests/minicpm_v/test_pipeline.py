@@ -13,12 +13,12 @@ import pytest
 import torch
 from PIL import Image
 
-from notebooks.minicpm_v import pipeline, slicing
 from notebooks.minicpm_v.network import MiniCPMV, load
-from notebooks.minicpm_v.pipeline import Figures, Turn, VisionChat
+from notebooks.minicpm_v.pipeline import Figures, Turn, VisionChat, slicing
+from notebooks.minicpm_v.pipeline import chat as pipeline
 from tests.minicpm_v import small
 from utils import compare
-from utils.llm import EXACT
+from utils.models.llm import EXACT
 
 ASKED = "What is it?"
 NEW = 20  # tokens of an answer

@@ -2,10 +2,11 @@
 
 import pytest
 
-from notebooks.minicpm_v import quality
+from notebooks.minicpm_v.measuring import quality
 from notebooks.minicpm_v.pipeline import VisionChat
-from utils import compare, llm, report
-from utils.questions import KINDS
+from utils import compare, report
+from utils.drawn_world.questions import KINDS
+from utils.models import llm
 
 
 @pytest.fixture(scope="module")

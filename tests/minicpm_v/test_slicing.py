@@ -8,8 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from notebooks.minicpm_v import slicing
-from notebooks.minicpm_v.slicing import Plan
+from notebooks.minicpm_v.pipeline import slicing
+from notebooks.minicpm_v.pipeline.slicing import Plan
 from tests.references import files, sections
 
 FILES = files("minicpm_v")

@@ -5,8 +5,8 @@ import openvino as ov
 import torch
 from torch import nn
 
-from notebooks.sambert_hifigan.acoustic import FORMULAS, KanTtsSAMBERT
-from notebooks.sambert_hifigan.vocoder import Generator
+from notebooks.sambert_hifigan.network.acoustic import FORMULAS, KanTtsSAMBERT
+from notebooks.sambert_hifigan.network.vocoder import Generator
 
 EXACT = {"INFERENCE_PRECISION_HINT": "f32"}
 SIZES = {"sy": 11, "tone": 5, "syllable_flag": 4, "word_segment": 3, "emotion": 3, "speaker": 4}

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from notebooks.sambert_hifigan.acoustic import KanTtsSAMBERT, band_of, frames_of, stretch
-from notebooks.sambert_hifigan.layers import Part, PositionEncoder
+from notebooks.sambert_hifigan.network.acoustic import KanTtsSAMBERT, band_of, frames_of, stretch
+from notebooks.sambert_hifigan.network.layers import Part, PositionEncoder
 from tests.sambert_hifigan.networks import ACOUSTIC, KINDS, acoustic, sentence, traced
 
 RELEASED = {

@@ -6,9 +6,8 @@ import shutil
 import numpy as np
 import pytest
 
-from notebooks.sambert_hifigan import pipeline
-from notebooks.sambert_hifigan.frontend import Unspeakable
-from notebooks.sambert_hifigan.pipeline import Synthesizer
+from notebooks.sambert_hifigan.pipeline import Synthesizer, synthesizer
+from notebooks.sambert_hifigan.pipeline.frontend import Unspeakable
 from tests.sambert_hifigan.networks import EXACT
 from tests.sambert_hifigan.voices import NAMES, embedding
 
@@ -133,7 +132,7 @@ def test_a_device_that_is_not_there(irs):
 
 def test_what_a_thread_failed_at_does_not_stop_the_others(synthesizers, monkeypatch):
     with monkeypatch.context() as broken:
-        broken.setattr(pipeline, "stretch", lambda *arguments: 1 / 0)
+        broken.setattr(synthesizer, "stretch", lambda *arguments: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             synthesizers["plain"]("你好", NAMES[0])
     assert len(synthesizers["plain"]("你好", NAMES[0])[0])

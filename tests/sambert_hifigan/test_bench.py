@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from notebooks.sambert_hifigan import bench, peers, seeded
-from notebooks.sambert_hifigan.acoustic import KanTtsSAMBERT, load_acoustic
 from notebooks.sambert_hifigan.convert import quantize, to_ir
+from notebooks.sambert_hifigan.measuring import bench, random_checkpoint
+from notebooks.sambert_hifigan.measuring import runtimes as peers
+from notebooks.sambert_hifigan.network.acoustic import KanTtsSAMBERT, load_acoustic
+from notebooks.sambert_hifigan.network.vocoder import Generator, load_vocoder, stored_shapes
 from notebooks.sambert_hifigan.pipeline import EXACT, Synthesizer, parts_of
-from notebooks.sambert_hifigan.vocoder import Generator, load_vocoder, stored_shapes
 from tests.sambert_hifigan import networks
 from tests.sambert_hifigan.voices import NAMES, SIZES
 from utils import report
@@ -21,9 +22,9 @@ SMALL = networks.ACOUSTIC | SIZES | {"speaker": 4, "max_len": 120}
 def small(tmp_path_factory):
     """A seeded voice of a toy's size: checkpoint folder, IR, and the IR of INT8."""
     folder = tmp_path_factory.mktemp("seeded")
-    voice = seeded.seeded_voice(folder / "voice", SMALL, networks.VOCODER, 2400)
+    voice = random_checkpoint.seeded_voice(folder / "voice", SMALL, networks.VOCODER, 2400)
     ir = to_ir(voice, folder / "ir", half=False)
-    mels = [spoken.mel for spoken in Synthesizer(ir).stream(SENTENCE, seeded.SPEAKER)]
+    mels = [spoken.mel for spoken in Synthesizer(ir).stream(SENTENCE, random_checkpoint.SPEAKER)]
     return voice, ir, quantize(ir, mels, folder / "int8")
 
 
@@ -40,14 +41,14 @@ def runtimes(voice, ir, folder, speaker):
 
 def test_the_seeded_voice_has_the_released_size():
     with torch.device("meta"):
-        acoustic = KanTtsSAMBERT({"Model": {"KanTtsSAMBERT": {"params": seeded.ACOUSTIC}}})
-        vocoder = Generator({"Model": {"Generator": {"params": seeded.VOCODER}}})
+        acoustic = KanTtsSAMBERT({"Model": {"KanTtsSAMBERT": {"params": random_checkpoint.ACOUSTIC}}})
+        vocoder = Generator({"Model": {"Generator": {"params": random_checkpoint.VOCODER}}})
     assert sum(x.numel() for x in acoustic.state_dict().values()) == 12_709_355  # four rows of speakers
     assert sum(shape.numel() for shape in stored_shapes(vocoder).values()) == 4_879_004 and vocoder.hop == 200
 
 
 def test_every_symbol_of_the_seeded_voice_lasts_as_long(small):
-    (spoken,) = Synthesizer(small[1]).stream(SENTENCE, seeded.SPEAKER)
+    (spoken,) = Synthesizer(small[1]).stream(SENTENCE, random_checkpoint.SPEAKER)
     assert [frames for _, frames in spoken.durations] == [18, 18, 9, 18, 18, 9]
     assert spoken.samples.std() > 1e-3 and np.isfinite(spoken.samples).all()
 
@@ -89,7 +90,7 @@ def test_rows_name_every_runtime_and_pass_the_schema(small, tmp_path, monkeypatc
     monkeypatch.setattr(bench.bench, "matmul_gflops", lambda dtype: 100.0)
     monkeypatch.setattr(bench.bench, "torch_precision", lambda: "BF16")
     voice, ir, int8 = small
-    rows, notes = bench.measured(voice, {"FP32": ir, "INT8": int8}, seeded.SPEAKER, rounds=1, label="small")
+    rows, notes = bench.measured(voice, {"FP32": ir, "INT8": int8}, random_checkpoint.SPEAKER, rounds=1, label="small")
     found = {(row["runtime"], row["precision"]) for row in rows}
     exact = {(runtime, "FP32") for runtime in (bench.EAGER, bench.ONNX, bench.OURS, bench.STATEFUL)}
     assert found == exact | {(bench.EAGER, "BF16"), (bench.OURS, "BF16"), (bench.OURS, "INT8")}

@@ -5,8 +5,8 @@ import pytest
 import torch
 import yaml
 
-from notebooks.sambert_hifigan.acoustic import FORMULAS, KanTtsSAMBERT, load_acoustic, save_acoustic
-from notebooks.sambert_hifigan.vocoder import Generator, load_vocoder, save_vocoder
+from notebooks.sambert_hifigan.network.acoustic import FORMULAS, KanTtsSAMBERT, load_acoustic, save_acoustic
+from notebooks.sambert_hifigan.network.vocoder import Generator, load_vocoder, save_vocoder
 from tests.sambert_hifigan.networks import NSF, SIZES, VOCODER, acoustic, sentence, vocoder
 
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 import yaml
 
-from notebooks.sambert_hifigan import convert
-from notebooks.sambert_hifigan.acoustic import load_acoustic, stretch
-from notebooks.sambert_hifigan.frontend import standard_tables
+from notebooks.sambert_hifigan.convert import voice as convert
+from notebooks.sambert_hifigan.network.acoustic import load_acoustic, stretch
 from notebooks.sambert_hifigan.pipeline import Synthesizer, parts_of, source_inputs
-from notebooks.sambert_hifigan.sentences import HELD_OUT
+from notebooks.sambert_hifigan.pipeline.frontend import standard_tables
 from tests.sambert_hifigan.networks import EXACT, KINDS, NSF, acoustic, sentence, vocoder
 from tests.sambert_hifigan.voices import NAMES, RATE, SIZES, embedding, networks, voice
+from utils.speech.sentences.mandarin import HELD_OUT
 
 VOCODERS = {"plain": {}, "causal": {"causal": True}, "nsf": NSF, "causal nsf": NSF | {"causal": True}}
 every_kind = pytest.mark.parametrize("kind", KINDS)

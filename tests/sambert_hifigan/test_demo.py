@@ -10,7 +10,7 @@ from gradio_client import Client, handle_file
 
 from notebooks.sambert_hifigan import demo
 from notebooks.sambert_hifigan.pipeline import Spoken
-from notebooks.wav2lip.speech import synthesise
+from notebooks.wav2lip.data.speech import synthesise
 from tests.sambert_hifigan.voices import NAMES, RATE, embedding
 from utils.demo import start
 

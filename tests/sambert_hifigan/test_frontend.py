@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from pypinyin.constants import PHRASES_DICT, PINYIN_DICT
 
-from notebooks.sambert_hifigan import lexicon, readings
-from notebooks.sambert_hifigan.frontend import (
+from notebooks.sambert_hifigan.pipeline import lexicon, readings
+from notebooks.sambert_hifigan.pipeline.frontend import (
     LONGEST,
     SPECIAL,
     Frontend,
@@ -23,7 +23,7 @@ from notebooks.sambert_hifigan.frontend import (
     phones,
     standard_tables,
 )
-from notebooks.sambert_hifigan.normalise import normalise
+from notebooks.sambert_hifigan.pipeline.normalise import normalise
 from tests.references import files, section
 
 ROOT = Path(__file__).parents[2]
@@ -361,7 +361,7 @@ def test_one_long_phrase_is_read(frontend):
 def test_jieba_is_quiet_and_writes_nothing(tmp_path):
     (tmp_path / "jieba.cache").write_bytes(b"not to be read")
     program = (
-        "import json\nfrom notebooks.sambert_hifigan.frontend import Frontend, standard_tables\n"
+        "import json\nfrom notebooks.sambert_hifigan.pipeline.frontend import Frontend, standard_tables\n"
         "f = Frontend(standard_tables(['F7']))\nprint(json.dumps(len(f.symbols('你好'))))"
     )
     environment = os.environ | {"TMPDIR": str(tmp_path), "TEMP": str(tmp_path), "TMP": str(tmp_path)}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from notebooks.sambert_hifigan import acoustic, checkpoint, layers, vocoder
+from notebooks.sambert_hifigan.network import acoustic, checkpoint, layers, vocoder
 from tests.oracles import fill
 from tests.references import files, read, section, sections, tensor
 

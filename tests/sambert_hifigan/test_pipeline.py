@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from notebooks.sambert_hifigan import acoustic, pipeline
-from notebooks.sambert_hifigan.acoustic import load_acoustic
+from notebooks.sambert_hifigan.network import acoustic
+from notebooks.sambert_hifigan.network.acoustic import load_acoustic
+from notebooks.sambert_hifigan.network.vocoder import load_vocoder
 from notebooks.sambert_hifigan.pipeline import Synthesizer
-from notebooks.sambert_hifigan.vocoder import load_vocoder
+from notebooks.sambert_hifigan.pipeline import synthesizer as pipeline
 from tests.sambert_hifigan.networks import KINDS
 from tests.sambert_hifigan.voices import NAMES, RATE, embedding
 

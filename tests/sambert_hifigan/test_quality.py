@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from notebooks.sambert_hifigan import quality
+from notebooks.sambert_hifigan.measuring import quality
 from notebooks.sambert_hifigan.pipeline import Synthesizer
-from notebooks.sambert_hifigan.sentences import HELD_OUT
-from notebooks.sambert_hifigan.voiceprint import SAMPLE_RATE
 from tests.sambert_hifigan.networks import EXACT, KINDS
 from tests.sambert_hifigan.voices import NAMES
 from utils import compare, report
+from utils.speech.sentences.mandarin import HELD_OUT
+from utils.speech.speaker_encoder import SAMPLE_RATE
 
 VOICES = {name: np.eye(8, 256, dtype=np.float32)[i] for i, name in enumerate(("Anna", "Bao", "Chen"))}
 TRIALS = quality.trials(list(VOICES), 6)

@@ -6,16 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from notebooks.sambert_hifigan import convert, listening, quality
+from notebooks.sambert_hifigan.convert import voice
+from notebooks.sambert_hifigan.measuring import quality
 from notebooks.sambert_hifigan.pipeline import CONFIG, Synthesizer
-from notebooks.sambert_hifigan.voiceprint import Voiceprint
+from utils.speech import listening
+from utils.speech.speaker_encoder import Voiceprint
 
-TINY = Path(convert.__file__).parent / "tiny"
+TINY = Path(voice.__file__).parent / "tiny"
 
 
 @pytest.fixture(scope="module")
 def synthesizer() -> Synthesizer:
-    return Synthesizer(convert.prepare())
+    return Synthesizer(voice.prepare())
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +33,7 @@ def sounds(synthesizer, trials) -> list[np.ndarray]:
 def test_it_is_small_and_has_several_voices(synthesizer):
     assert sum(file.stat().st_size for file in TINY.rglob("*") if file.is_file()) < 10e6
     assert len(synthesizer.speakers) >= 3
-    assert json.loads((convert.prepare() / CONFIG).read_text())["sines"]
+    assert json.loads((voice.prepare() / CONFIG).read_text())["sines"]
 
 
 def test_a_recogniser_understands_it(trials, sounds):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.utils.parametrizations import weight_norm
 
-from notebooks.sambert_hifigan.vocoder import Generator, Upsample, folded
+from notebooks.sambert_hifigan.network.vocoder import Generator, Upsample, folded
 from tests.sambert_hifigan.networks import NSF, VOCODER, traced, vocoder
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from notebooks.sambert_hifigan.acoustic import KanTtsSAMBERT, save_acoustic
-from notebooks.sambert_hifigan.frontend import standard_tables
-from notebooks.sambert_hifigan.vocoder import Generator, save_vocoder
+from notebooks.sambert_hifigan.network.acoustic import KanTtsSAMBERT, save_acoustic
+from notebooks.sambert_hifigan.network.vocoder import Generator, save_vocoder
+from notebooks.sambert_hifigan.pipeline.frontend import standard_tables
 from tests.sambert_hifigan.networks import NSF, acoustic, vocoder
 
 NAMES = ["Anna", "Bao"]

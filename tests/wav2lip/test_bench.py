@@ -5,25 +5,26 @@ import numpy as np
 import pytest
 import torch
 
-from notebooks.wav2lip import bench, pipeline
-from tests.wav2lip import toy
+from notebooks.wav2lip.measuring import bench
+from notebooks.wav2lip.pipeline import lip_sync
+from tests.wav2lip import small
 from utils import report
 
 
 @pytest.fixture(scope="module")
 def network():
-    return toy.generator()
+    return small.generator()
 
 
 def test_the_network_of_random_weights_is_always_the_same():
-    made, again = bench.seeded(toy.WIDTH), bench.seeded(toy.WIDTH)
+    made, again = bench.seeded(small.WIDTH), bench.seeded(small.WIDTH)
     given = bench.items(2)
-    assert (toy.run(made, *given.values()) == toy.run(again, *given.values())).all()
+    assert (small.run(made, *given.values()) == small.run(again, *given.values())).all()
 
 
 def test_all_runtimes_compute_the_same(network, generator_ir, int8_ir, tmp_path):
     given = bench.items(2)
-    expected = toy.run(network, given["audio"], given["face"])
+    expected = small.run(network, given["audio"], given["face"])
     runs = {
         "eager": (bench.eager(network, "FP32", torch.contiguous_format), 1e-5),
         "eager, channels last": (bench.eager(network, "FP32"), 1e-5),
@@ -71,7 +72,7 @@ def test_operations_are_those_of_the_layers(network):
         for layer in network.modules()
         if isinstance(layer, (torch.nn.Conv2d, torch.nn.ConvTranspose2d))
     ]
-    toy.run(network, *bench.items(1).values())
+    small.run(network, *bench.items(1).values())
     for handle in handles:
         handle.remove()
     assert bench.gflop(network) == pytest.approx(counted / 1e9)
@@ -121,7 +122,7 @@ def drawn(monkeypatch, generator_ir):
             return np.array([[20, 10, 60, 50, 0.9]], np.float32)
 
     monkeypatch.setattr(bench.clips, "sample_video", sample_video)
-    monkeypatch.setattr(pipeline, "FaceDetector", Detector)
+    monkeypatch.setattr(lip_sync, "FaceDetector", Detector)
     monkeypatch.setattr(bench.convert, "prepare", lambda part="wav2lip": generator_ir)
     monkeypatch.setattr(bench, "SIZES", {"360p": (96, 64)})
 

@@ -5,10 +5,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from notebooks.wav2lip import clips, heads
-from notebooks.wav2lip.media import frame_rate, read_frames, sound_seconds
-from notebooks.wav2lip.sentences import HELD_OUT, TRAINING
-from notebooks.wav2lip.speech import HELD_OUT_VOICES, VOICES
+from notebooks.wav2lip.data import clips, heads
+from notebooks.wav2lip.data.speech import HELD_OUT_VOICES, VOICES
+from notebooks.wav2lip.pipeline.media import frame_rate, read_frames, sound_seconds
+from utils.speech.sentences.english import HELD_OUT, TRAINING
 
 
 @pytest.fixture(scope="module")

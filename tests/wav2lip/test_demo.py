@@ -9,8 +9,8 @@ import pytest
 from gradio_client import Client, handle_file
 
 from notebooks.wav2lip import demo
-from notebooks.wav2lip.media import read_frames, sound_seconds
 from notebooks.wav2lip.pipeline import LipSync, Report
+from notebooks.wav2lip.pipeline.media import read_frames, sound_seconds
 from tests.wav2lip.files import hopper, plain, sound, tone, video
 from utils import weights
 from utils.demo import start

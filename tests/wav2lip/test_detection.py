@@ -5,8 +5,8 @@ import openvino as ov
 import openvino.opset13 as ops
 import pytest
 
-from notebooks.wav2lip.detection import S3FD_STRIDES, FaceDetector
 from notebooks.wav2lip.pipeline import PADS, padded
+from notebooks.wav2lip.pipeline.detection import S3FD_STRIDES, FaceDetector
 from tests.wav2lip.files import channels, generator, hopper
 from utils import weights
 

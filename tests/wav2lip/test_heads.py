@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from notebooks.wav2lip import clips, heads, metrics
 from notebooks.wav2lip.convert import prepare
-from notebooks.wav2lip.detection import FaceDetector
+from notebooks.wav2lip.data import clips, heads
+from notebooks.wav2lip.measuring import metrics
+from notebooks.wav2lip.pipeline.detection import FaceDetector
 from utils import weights
 
 SHAPES = np.float32([(0, 0, 0), (0.3, 0.5, 1), (0.6, 0, 0.4), (1, 0.2, 0.3), (0.4, -1, 0)])

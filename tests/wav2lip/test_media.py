@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
-from notebooks.wav2lip.media import COMMENT, Writer, frame_rate, read_frames, read_sound, sound_seconds
+from notebooks.wav2lip.pipeline.media import COMMENT, Writer, frame_rate, read_frames, read_sound, sound_seconds
 from tests.wav2lip.files import RATE, plain, sound, tone, video
 
 CORNERS = np.zeros((40, 60, 3), np.uint8)  # red above left, green below right

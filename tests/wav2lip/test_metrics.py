@@ -5,8 +5,8 @@ import openvino as ov
 import pytest
 from skimage import data
 
-from notebooks.wav2lip import metrics
-from notebooks.wav2lip.metrics import (
+from notebooks.wav2lip.measuring import metrics
+from notebooks.wav2lip.measuring.metrics import (
     FaceMesh,
     correlation,
     delayed,

@@ -9,11 +9,12 @@ import openvino as ov
 import pytest
 import torch
 
-from notebooks.wav2lip import convert, detection, pipeline
+from notebooks.wav2lip import convert
 from notebooks.wav2lip.network import S3FD, SyncNet, Wav2Lip
+from notebooks.wav2lip.pipeline import detection, lip_sync
 from tests.oracles import fill
 from tests.references import files, section, sections, tensor
-from tests.wav2lip.toy import EXACT, run
+from tests.wav2lip.small import EXACT, run
 
 FILES = files("wav2lip")
 NETWORKS = {"wav2lip": Wav2Lip, "syncnet": SyncNet, "s3fd": S3FD}
@@ -157,7 +158,7 @@ def test_faces_decoded_from_the_detector_s_maps(oracle, monkeypatch):
 def test_boxes_smoothed(oracle):
     stored = section(oracle, "boxes")
     boxes = [tuple(box) for box in stored["in"].tolist()]
-    smoothed = np.array([box for _, box in pipeline.smoothed(enumerate(boxes))])
+    smoothed = np.array([box for _, box in lip_sync.smoothed(enumerate(boxes))])
     assert_equal({"smoothed": smoothed}, stored)
 
 
@@ -165,10 +166,10 @@ def test_boxes_smoothed(oracle):
 def test_face_cut_and_masked(oracle):
     stored = section(oracle, "img")
     height, width = stored["face_bgr"].shape[:2]
-    crop = pipeline.cut(stored["face_bgr"], (0, 0, width, height))
+    crop = lip_sync.cut(stored["face_bgr"], (0, 0, width, height))
     assert (crop == stored["resized"]).all()
-    step = pipeline.SIDE // stored["batch"].shape[-1]  # only these pixels are stored
-    assert_equal({"batch": pipeline.generator_face(crop)[None, :, ::step, ::step]}, stored)
+    step = lip_sync.SIDE // stored["batch"].shape[-1]  # only these pixels are stored
+    assert_equal({"batch": lip_sync.generator_face(crop)[None, :, ::step, ::step]}, stored)
 
 
 def sound(path: Path) -> np.ndarray:
@@ -177,7 +178,7 @@ def sound(path: Path) -> np.ndarray:
     if "wav" in stored:
         return stored["wav"]
     length = int(re.search(r'"wav2lip\.noise",\((\d+),\)', str(stored["noise_note"]))[1])
-    t = np.arange(length) / pipeline.SAMPLE_RATE
+    t = np.arange(length) / lip_sync.SAMPLE_RATE
     tones = 0.3 * np.sin(2 * np.pi * 220 * t) + 0.2 * np.sin(2 * np.pi * (300 + 500 * t) * t)
     return (tones + 0.02 * fill.normal_input("wav2lip.noise", (length,))).astype(np.float32)
 
@@ -185,7 +186,7 @@ def sound(path: Path) -> np.ndarray:
 @having("mel/mel")
 def test_mel_spectrogram(oracle):
     """Mirrored at the ends as in the authors' environment; with zeros there only two frames at each end differ."""
-    stored, mel = section(oracle, "mel"), pipeline.melspectrogram(sound(oracle))
+    stored, mel = section(oracle, "mel"), lip_sync.melspectrogram(sound(oracle))
     assert_equal({"mel_reflect_padding_as_librosa_0_7": mel}, stored)
     assert mel.shape == stored["mel"].shape
     assert_equal({"inner": mel[:, 2:-2]}, {"inner": stored["mel"][:, 2:-2]})
@@ -197,5 +198,5 @@ def test_windows_of_sound(oracle):
     rates = [name.removeprefix("chunk_starts_fps") for name in stored if name.startswith("chunk_starts_fps")]
     assert rates
     for fps in rates:
-        starts = pipeline.chunk_starts(stored["mel"].shape[1], float(fps))
+        starts = lip_sync.chunk_starts(stored["mel"].shape[1], float(fps))
         assert starts == stored[f"chunk_starts_fps{fps}"].tolist()

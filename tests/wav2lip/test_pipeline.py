@@ -13,9 +13,9 @@ import numpy as np
 import openvino.opset13 as ops
 import pytest
 
-from notebooks.wav2lip import pipeline
-from notebooks.wav2lip.media import frame_rate, read_frames, sound_seconds
 from notebooks.wav2lip.pipeline import LipSync, ahead, chunk_starts, melspectrogram, smoothed
+from notebooks.wav2lip.pipeline import lip_sync as pipeline
+from notebooks.wav2lip.pipeline.media import frame_rate, read_frames, sound_seconds
 from tests.wav2lip.files import RATE, channels, generator, hopper, plain, sound, tone, video
 from utils import weights
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from notebooks.wav2lip import metrics, quality
 from notebooks.wav2lip.convert import prepare
-from notebooks.wav2lip.detection import FaceDetector
+from notebooks.wav2lip.measuring import metrics, quality
+from notebooks.wav2lip.pipeline.detection import FaceDetector
 from utils import weights
 
 GOALS = {"mouth correlation": 0.85, "mouth shape": 0.6, "lower face, PSNR (dB)": 40.0, "lower face, SSIM": 0.99}

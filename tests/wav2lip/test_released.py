@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-from notebooks.wav2lip import convert, pipeline
-from notebooks.wav2lip.detection import FaceDetector, overlap
+from notebooks.wav2lip import convert
 from notebooks.wav2lip.network import S3FD, Wav2Lip
-from notebooks.wav2lip.pipeline import LipSync
+from notebooks.wav2lip.pipeline import LipSync, lip_sync
+from notebooks.wav2lip.pipeline.detection import FaceDetector, overlap
 from tests.servers import FaultServer
 from tests.wav2lip.files import hopper, sound, tone
-from tests.wav2lip.toy import WIDTH
+from tests.wav2lip.small import WIDTH
 from utils import weights
 
 COLOUR = 60, 120, 200  # what the generator draws
@@ -91,7 +91,7 @@ def test_every_checkpoint_is_declared_and_cannot_change():
 def test_the_released_generator_speaks(served, blazeface, tmp_path, monkeypatch):
     made = LipSync(convert.prepare("wav2lip", "released"), blazeface, INFERENCE_PRECISION_HINT="f32", batch=1)
     frames = []
-    monkeypatch.setattr(pipeline.Writer, "write", lambda self, picture: frames.append(picture))
+    monkeypatch.setattr(lip_sync.Writer, "write", lambda self, picture: frames.append(picture))
     cv2.imwrite(str(tmp_path / "face.png"), hopper(120))
     made(tmp_path / "face.png", sound(tmp_path / "voice.wav", tone(0.2)), tmp_path / "result.mp4")
     drawn = (frames[0] == COLOUR).all(-1)

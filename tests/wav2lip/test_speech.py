@@ -6,9 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from notebooks.wav2lip import speech
-from notebooks.wav2lip.sentences import HELD_OUT, TRAINING
-from notebooks.wav2lip.speech import (
+from notebooks.wav2lip.data import speech
+from notebooks.wav2lip.data.speech import (
     HELD_OUT_VOICES,
     LEAD,
     PAUSE,
@@ -20,6 +19,7 @@ from notebooks.wav2lip.speech import (
     phone_classes,
     synthesise,
 )
+from utils.speech.sentences.english import HELD_OUT, TRAINING
 
 FRAME = 1 / 25  # s
 

@@ -1,0 +1,277 @@
+"""How much a server gets done for many at once: `python -m notebooks.deepseek_serving.measuring.bench`.
+
+Each client asks one question after the other; all questions follow the same page of instructions, as in a real
+assistant. Measured are tokens per second over all clients, and the time to the first token. The notebook runs
+`live`; the whole table, with prefix caching on and off, three precisions and both peers, is written to
+results/bench/deepseek_serving.json. `--soak` measures the soak anew and leaves the rest as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from notebooks.deepseek_serving import convert
+from notebooks.deepseek_serving.measuring import runtimes
+from notebooks.deepseek_serving.measuring.soak import soak
+from notebooks.deepseek_serving.server import repository, serve
+from utils import bench, paths, report, weights
+from utils.models import llm
+
+CLIENTS = (1, 4, 16, 64)
+PATIENT = 16  # clients for transformers' server, which is no faster with more and takes minutes a round
+ANSWER = 64  # tokens that every request generates
+RESULTS = report.BENCH / "deepseek_serving.json"
+PREFACE = 900  # characters of the instructions that all requests begin with, about 200 tokens
+OURS, LLAMA, TORCH = "openvino", "llama.cpp", "transformers"
+Label = tuple[str, str, str]  # runtime, precision, what else
+
+
+class Target(NamedTuple):
+    """A server under test. url: with the path of the interface, such as http://127.0.0.1:8000/v3; exact_length:
+    whether it knows `ignore_eos` (else answers may be shorter; the tokens that came are what is counted)."""
+
+    url: str
+    model: str
+    exact_length: bool = True
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a number of clients got in one run. Times in seconds, from sending to the first text of each request."""
+
+    clients: int
+    seconds: float
+    first_token_s: tuple[float, ...]
+    prompt_tokens: int
+    completion_tokens: int
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.completion_tokens / self.seconds
+
+
+def questions(count: int, seed: int = 0) -> list[list[dict]]:
+    """`count` conversations with the same instructions and a question of their own each."""
+    text = " ".join((llm.TEXT / "calibration.txt").read_text(encoding="utf-8").split())[:PREFACE]
+    system = {"role": "system", "content": f"Answer questions about this text: {text}"}
+    numbers = np.random.default_rng(seed).permutation(10**6)[:count]
+    return [
+        [system, {"role": "user", "content": f"{number}. What does the text say about word {number % 97}?"}]
+        for number in numbers
+    ]
+
+
+def run_load(target: Target, clients: int, conversations: Sequence[list[dict]], answer: int = ANSWER) -> Load:
+    """Let `clients` at once work off the conversations, each greedily answered with `answer` tokens, streamed.
+
+    Raises RuntimeError for a reply other than 200, or a stream that does not end well.
+    """
+    with ThreadPoolExecutor(1) as thread:  # a notebook's kernel has a running event loop already
+        return thread.submit(asyncio.run, _run_load(target, clients, conversations, answer)).result()
+
+
+async def _run_load(target: Target, clients: int, conversations: Sequence[list[dict]], answer: int) -> Load:
+    waiting = iter(conversations)
+    done: list[tuple[float, int, int]] = []
+
+    async def client() -> None:
+        for messages in waiting:
+            body = {"model": target.model, "messages": messages, "max_tokens": answer, "temperature": 0}
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
+            body |= {"ignore_eos": True} if target.exact_length else {}
+            done.append(await _ask(target.url, json.dumps(body).encode()))
+
+    begin = perf_counter()
+    await asyncio.gather(*(client() for _ in range(clients)))
+    seconds = perf_counter() - begin
+    firsts, prompts, answers = zip(*done, strict=True)
+    return Load(clients, seconds, firsts, sum(prompts), sum(answers))
+
+
+async def _ask(url: str, body: bytes) -> tuple[float, int, int]:
+    """(seconds to the first text, prompt tokens, completion tokens). Bare sockets: the client shares the cores."""
+    address, first, usage, ended = urlsplit(url), None, None, False
+    begin = perf_counter()
+    reader, writer = await asyncio.open_connection(address.hostname, address.port, limit=1 << 20)
+    try:
+        head = f"POST {address.path}/chat/completions HTTP/1.1\r\nHost: {address.netloc}\r\nConnection: close\r\n"
+        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        status = await reader.readline()
+        if b" 200 " not in status:
+            raise RuntimeError(f"{url} answered {status.decode().strip()}: {(await reader.read(500)).decode()}")
+        async for line in reader:  # chunk sizes and headers come by as lines of their own
+            ended = ended or b"[DONE]" in line or b'"finish_reason":"' in line.replace(b" ", b"")
+            if line.startswith(b"data: {") and (first is None or b"completion_tokens" in line):
+                event = json.loads(line[6:])
+                usage = event.get("usage") or usage
+                choice = (event.get("choices") or [{}])[0]
+                if first is None and (choice.get("delta") or {}).get("content"):
+                    first = perf_counter() - begin
+    finally:
+        writer.close()
+    if not ended or usage is None or first is None:
+        raise RuntimeError(f"{url} broke off a stream, or sent no usage.")
+    return first, usage["prompt_tokens"], usage["completion_tokens"]
+
+
+@contextmanager
+def our_server(model: str, precision: str, prefix_caching: bool = True, device: str = "CPU") -> Iterator[Target]:
+    """The server of this lesson on a repository of its own."""
+    with TemporaryDirectory(dir=_scratch()) as folder:
+        options = {"device": device, "enable_prefix_caching": prefix_caching}
+        repository.write(Path(folder) / "models", model, convert.prepare(model, precision), **options)
+        with serve(Path(folder) / "models", quiet=True) as server:
+            yield Target(f"{server.url}/v3", model)
+
+
+def _scratch() -> Path:
+    """On the disk of the converted models, where repositories cost no space."""
+    folder = paths.models_dir() / "repositories"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def measure(
+    servers: dict[Label, Target], clients: int, rounds: int, requests: int, answer: int = ANSWER
+) -> dict[Label, list[Load]]:
+    """Load every server in turns, after a round that warms them up; each gets `requests`, or one a client."""
+    found: dict[Label, list[Load]] = {who: [] for who in servers}
+    for turn in range(rounds + 1):
+        order = list(servers)[turn % len(servers) :] + list(servers)[: turn % len(servers)]
+        for who in order:
+            count = clients if turn == 0 else max(requests, clients)
+            load = run_load(servers[who], clients, questions(count, seed=turn), answer)
+            if turn:
+                found[who].append(load)
+    return found
+
+
+def rows(loads: dict[Label, list[Load]], answer: int = ANSWER) -> list[dict]:
+    """Speed rows of one number of clients: median and p90 are of the first token, the ratio is of tokens/s."""
+    speeds = {who: float(np.median([load.tokens_per_second for load in runs])) for who, runs in loads.items()}
+    peer = next((speed for (runtime, *_), speed in speeds.items() if runtime == TORCH), None)
+    table = []
+    for who, runs in loads.items():
+        runtime, precision, label = who
+        firsts = [1e3 * first for load in runs for first in load.first_token_s]
+        clients = runs[0].clients
+        workload = f"{clients} client{'s' if clients > 1 else ''}, {answer} tokens each"
+        p99 = f"first token p99 {np.percentile(firsts, 99):.0f} ms"
+        label = f"{label}, {p99}" if label else p99
+        row = bench.row(runtime, precision, workload, bench.Timing.of(firsts), label=label)
+        speed = speeds[who]
+        table.append(row | {"throughput": speed, "unit": "tokens/s", "ratio_to_torch": peer and speed / peer})
+        print(f"{runtime} {precision}, {workload}: {speed:.0f} tokens/s, {label}", flush=True)
+    return table
+
+
+def live(url: str, name: str, model: str = "tiny", precision: str = "INT4", rounds: int = 1) -> list[dict]:
+    """What the notebook measures: the server that runs already at 1, 4, 16 and 64 clients, and for one client
+    transformers' own beside it (sixteen would take it minutes)."""
+    table, folder = [], convert.checkpoint_folder(model)
+    with runtimes.transformers_serve(folder) as peer:
+        for clients in CLIENTS:
+            servers = {(OURS, precision, ""): Target(f"{url}/v3", name)}
+            if clients == 1:
+                servers[TORCH, bench.torch_precision(), ""] = Target(f"{peer}/v1", str(folder), False)
+            table += rows(measure(servers, clients, rounds, requests=2, answer=32), answer=32)
+    return table
+
+
+def everything(model: str = "tiny", rounds: int = 2, clients: Sequence[int] = CLIENTS, answer: int = ANSWER):
+    """(speed rows, notes) of all precisions, prefix caching on and off, and the peers that are here."""
+    table, notes = [], {}
+    program, gguf = runtimes.find_llama(), weights.resolve(convert.MODELS[model]["checkpoint"])
+    if program is None or gguf.suffix != ".gguf":
+        program, notes["left out"] = None, "llama.cpp: no llama-server in LLAMA_SERVER or on PATH, or no GGUF file"
+    with ExitStack() as stack:
+        servers = {
+            (OURS, precision, label): stack.enter_context(our_server(model, precision, not label))
+            for precision, label in (("INT4", ""), ("INT4", "prefix caching off"), ("INT8", ""), ("FP16", ""))
+        }
+        folder = convert.checkpoint_folder(model)
+        peer = stack.enter_context(runtimes.transformers_serve(folder))
+        servers[TORCH, bench.torch_precision(), ""] = Target(f"{peer}/v1", str(folder), False)
+        for count in clients:
+            with ExitStack() as here:
+                if program:  # as many slots as clients suit it best
+                    url = here.enter_context(runtimes.llama_server(program, gguf, count))
+                    servers[LLAMA, gguf.stem.rpartition(".")[2], ""] = Target(f"{url}/v1", model)
+                if count > PATIENT:
+                    servers.pop((TORCH, bench.torch_precision(), ""), None)
+                loads = measure(servers, count, rounds, requests=8, answer=answer)
+            table += rows(loads, answer)
+            if count == max(clients):
+                notes |= _limits(model, loads[OURS, "INT4", "prefix caching off"])
+    return table, notes | _scaling(table, model)
+
+
+def _scaling(table: list[dict], model: str) -> dict[str, float]:
+    """What many clients gain, and how much of the memory bandwidth one client's tokens take, measured now."""
+    ours = [row for row in table if (row["runtime"], row["precision"]) == (OURS, "INT4")]
+    speeds = {int(row["workload"].split()[0]): row["throughput"] for row in ours if "off" not in row["label"]}
+    one = speeds.get(1)
+    notes = {f"{count} clients, times the throughput of one": round(speeds[count] / one, 1) for count in speeds if one}
+    notes.pop("1 clients, times the throughput of one", None)
+    bandwidth = bench.read_bandwidth_gbs()
+    size = bench.size_mb((convert.prepare(model, "INT4") / llm.MODEL_XML).with_suffix(".bin")) / 1e3
+    share = {"one client, share of the read bandwidth": round(size * one / bandwidth, 2)} if one else {}
+    return {"read bandwidth, GB/s": round(bandwidth, 1)} | share | notes
+
+
+def _limits(model: str, runs: list[Load]) -> dict[str, float]:
+    """How much of the machine's arithmetic the largest load takes: two operations a weight and token (the output
+    layer works on generated tokens only), without prefix caching, so that every prompt token is computed."""
+    config = json.loads((convert.prepare(model) / "config.json").read_text(encoding="utf-8"))
+    hidden, mlp = config["hidden_size"], config["intermediate_size"]
+    kv = hidden * config["num_key_value_heads"] // config["num_attention_heads"]
+    layers = config["num_hidden_layers"] * (2 * hidden * hidden + 2 * hidden * kv + 3 * hidden * mlp)
+    head = hidden * config["vocab_size"]
+    gflops = [
+        2e-9 * ((load.prompt_tokens + load.completion_tokens) * layers + load.completion_tokens * head) / load.seconds
+        for load in runs
+    ]
+    product = bench.matmul_gflops("bf16")
+    return {
+        "largest bf16 matrix product, GFLOP/s": round(product),
+        f"{runs[0].clients} clients without prefix caching, share of that product": round(
+            float(np.median(gflops)) / product, 2
+        ),
+    }
+
+
+def soaked(model: str = "tiny", minutes: float = 3) -> dict[str, float]:
+    """What minutes of random requests and aborts left over, as notes."""
+    with TemporaryDirectory(dir=_scratch()) as folder:
+        repository.write(Path(folder) / "models", model, convert.prepare(model))
+        figures = soak(Path(folder) / "models", minutes)
+    figures["leaked"] = ", ".join(figures["leaked"]) or "nothing"
+    return {f"soak, {name.replace('_', ' ')}": value for name, value in figures.items()}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure everything, or with --soak the soak alone: its notes then join what was measured before."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--soak", action="store_true", help="measure the soak alone; it has no peers")
+    only_soak = parser.parse_args(arguments).soak
+    with bench.exclusive() as load:
+        table, notes = ([], {}) if only_soak else everything()
+        soak_notes = soaked()
+    if only_soak:
+        report.amend(RESULTS, "soak, ", soak_notes)
+    else:
+        report.save_bench("deepseek_serving", table, notes | soak_notes | load)

@@ -1,0 +1,153 @@
+"""Is the served model still good? Questions with checkable answers, and perplexity, at every precision.
+
+The questions are asked as a user would, greedily, and an answer counts when it holds the right word. The controls
+must lose: the same network with the rows of its matrices in random order, and answers held against the next question.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+LONGEST = 32  # tokens of an answer
+
+# Question, and what a right answer holds (regular expression, any case).
+QUESTIONS = (
+    ("What is the capital of France?", r"\bParis\b"),
+    ("What is the capital of Italy?", r"\bRome\b"),
+    ("What is the capital of Japan?", r"\bTokyo\b"),
+    ("What is the capital of Germany?", r"\bBerlin\b"),
+    ("What is the capital of Spain?", r"\bMadrid\b"),
+    ("What is the capital of England?", r"\bLondon\b"),
+    ("What is the capital of China?", r"\bBeijing\b"),
+    ("What is the capital of Russia?", r"\bMoscow\b"),
+    ("What is the capital of Egypt?", r"\bCairo\b"),
+    ("What is the capital of Greece?", r"\bAthens\b"),
+    ("What is the capital of Canada?", r"\bOttawa\b"),
+    ("What is the capital of Australia?", r"\bCanberra\b"),
+    ("In which country is the city of Munich?", r"\bGermany\b"),
+    ("In which country is the city of Barcelona?", r"\bSpain\b"),
+    ("On which continent is Kenya?", r"\bAfrica"),
+    ("On which continent is Brazil?", r"\bSouth America"),
+    ("Which planet is closest to the Sun?", r"\bMercury\b"),
+    ("Which planet is known as the Red Planet?", r"\bMars\b"),
+    ("What is the largest planet in the solar system?", r"\bJupiter\b"),
+    ("What is the largest ocean on Earth?", r"\bPacific\b"),
+    ("What is the tallest mountain on Earth?", r"\bEverest\b"),
+    ("What is the chemical formula of water?", r"\bH2O\b|\bH₂O\b"),
+    ("What is the chemical symbol of gold?", r"\bAu\b"),
+    ("Which gas do plants take in from the air?", r"\bcarbon dioxide\b|\bCO2\b"),
+    ("Which gas do humans need to breathe to live?", r"\boxygen\b"),
+    ("At how many degrees Celsius does water boil?", r"\b100\b"),
+    ("How many days are there in a week?", r"\bseven\b|\b7\b"),
+    ("How many months are there in a year?", r"\btwelve\b|\b12\b"),
+    ("How many hours are there in a day?", r"\b24\b|\btwenty-four\b"),
+    ("How many legs does a spider have?", r"\beight\b|\b8\b"),
+    ("How many sides does a triangle have?", r"\bthree\b|\b3\b"),
+    ("What is 2 + 2?", r"\b4\b|\bfour\b"),
+    ("What is 5 + 3?", r"\b8\b|\beight\b"),
+    ("What is 10 - 4?", r"\b6\b|\bsix\b"),
+    ("Who wrote Romeo and Juliet?", r"\bShakespeare\b"),
+    ("Who painted the Mona Lisa?", r"\bLeonardo\b|\bda Vinci\b"),
+    ("Who developed the theory of relativity?", r"\bEinstein\b"),
+    ("Who was the first president of the United States?", r"\bWashington\b"),
+    ("Which language is spoken in Brazil?", r"\bPortuguese\b"),
+    ("Which colour do you get when you mix blue and yellow?", r"\bgreen\b"),
+    ("What is the opposite of hot?", r"\bcold\b|\bcool\b"),
+    ("Which animal is known as the king of the jungle?", r"\blion\b"),
+    ("What do bees make?", r"\bhoney\b"),
+    ("Which season comes after winter?", r"\bspring\b"),
+    ("What do we call a baby dog?", r"\bpupp"),
+    ("Which organ pumps blood through the body?", r"\bheart\b"),
+    ("What is frozen water called?", r"\bice\b"),
+    ("Which star does the Earth revolve around?", r"\bSun\b"),
+)
+
+
+def right(answers: Sequence[str], shift: int = 0) -> int:
+    """How many answers, one to each question, hold what they should; with `shift`, what a later question wants."""
+    if len(answers) != len(QUESTIONS):
+        raise ValueError(f"There are {len(QUESTIONS)} questions, and {len(answers)} answers.")
+    patterns = [pattern for _, pattern in QUESTIONS[shift:] + QUESTIONS[:shift]]
+    return sum(bool(re.search(p, answer, re.IGNORECASE)) for p, answer in zip(patterns, answers, strict=True))
+
+
+def ask_torch(model, tokenizer, batch: int = 48) -> list[str]:
+    """The answers of a transformers model, greedy, in batches padded on the left."""
+    import torch
+
+    tokenizer.padding_side, answers = "left", []
+    chats = [[{"role": "user", "content": question}] for question, _ in QUESTIONS]
+    for start in range(0, len(chats), batch):
+        options = {"add_generation_prompt": True, "return_tensors": "pt", "return_dict": True, "padding": True}
+        inputs = tokenizer.apply_chat_template(chats[start : start + batch], **options)
+        with torch.inference_mode():
+            ids = model.generate(**inputs, do_sample=False, max_new_tokens=LONGEST, pad_token_id=tokenizer.pad_token_id)
+        answers += tokenizer.batch_decode(ids[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+    return answers
+
+
+def ask_server(client, at_once: int = 16) -> list[str]:
+    """The answers of a server, greedy, through a `pipeline.Client`; `at_once` questions are under way together."""
+    with ThreadPoolExecutor(at_once) as threads:
+        ask = partial(client.chat, max_tokens=LONGEST, temperature=0)
+        return [reply.answer for reply in threads.map(ask, [question for question, _ in QUESTIONS])]
+
+
+def ask_ir(folder: Path, device: str = "CPU", **properties) -> list[str]:
+    """The answers of an IR folder by openvino_genai in this process, greedy, all questions in one batch."""
+    import openvino_genai as genai
+
+    scheduler = genai.SchedulerConfig()
+    scheduler.cache_size = 1
+    pipeline = genai.ContinuousBatchingPipeline(str(folder), scheduler, device, properties)
+    settings = pipeline.get_config()
+    settings.max_new_tokens, settings.do_sample = LONGEST, False
+    tokenizer = pipeline.get_tokenizer()
+    prompts = [
+        tokenizer.apply_chat_template([{"role": "user", "content": question}], add_generation_prompt=True)
+        for question, _ in QUESTIONS
+    ]
+    encoded = [tokenizer.encode(prompt, add_special_tokens=False).input_ids for prompt in prompts]
+    results = pipeline.generate(encoded, [settings] * len(encoded))
+    return [tokenizer.decode(result.m_generation_ids[0]) for result in results]
+
+
+def scrambled(ir: Path, folder: Path, seed: int = 0) -> Path:
+    """Write an FP16 IR with the rows of every matrix in its layers in random order: the same numbers, no knowledge.
+
+    Raises ValueError for an IR without such matrices (compressed ones are no plain constants).
+    """
+    import openvino as ov
+
+    from utils.models.llm import MODEL_XML, copy_companions
+
+    model, rng, found = ov.Core().read_model(ir / MODEL_XML), np.random.default_rng(seed), 0
+    for node in model.get_ordered_ops():
+        if node.get_type_name() == "Constant" and ".layers." in node.get_friendly_name() and len(node.shape) == 2:
+            if node.get_element_type() == ov.Type.f16:
+                rows = node.data[rng.permutation(len(node.data))]
+                other = ov.opset13.constant(rows)
+                node.output(0).replace(other.output(0))
+                found += 1
+    if not found:
+        raise ValueError(f"{ir} has no FP16 matrices in its layers to scramble.")
+    copy_companions(ir, folder)
+    ov.save_model(model, folder / MODEL_XML)
+    return folder
+
+
+def torch_logits(model) -> Callable[[np.ndarray], np.ndarray]:
+    """Token ids [1, n] -> logits [1, n, vocabulary] of a transformers model, for `utils.models.llm.perplexity`."""
+    import torch
+
+    def logits(token_ids: np.ndarray) -> np.ndarray:
+        with torch.inference_mode():
+            return model(torch.from_numpy(token_ids)).logits.float().numpy()
+
+    return logits

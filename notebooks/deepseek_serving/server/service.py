@@ -1,0 +1,108 @@
+"""What the local server serves: the engine of a repository, its state as Model Server tells it, its metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from notebooks.deepseek_serving.server import repository
+from notebooks.deepseek_serving.server.engine import Engine
+
+
+class Service:
+    """A repository being served. Raises ValueError where the folder is not a complete one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(folder)
+        self.repository, self._state = repository.read(self.folder), _state(self.folder)
+        self.engine = Engine(self.repository)
+        self.guard = None  # set by the application; it counts what is in flight and what was refused
+        self._reloading = asyncio.Lock()
+        self._metrics = CollectorRegistry()
+        self._metrics.register(self)
+
+    @property
+    def name(self) -> str:
+        return self.repository.name
+
+    def names(self) -> list[str]:
+        """The models that can be asked."""
+        return [] if self.engine.problem else [self.name]
+
+    @property
+    def version(self) -> str:
+        from importlib import metadata
+
+        return metadata.version("openvino-genai")
+
+    def status(self) -> dict:
+        """State of the model in the form of `GET /v1/config`."""
+        if not self.engine.loaded.is_set():
+            state, code, message = "LOADING", "OK", "OK"
+        elif self.engine.problem:
+            state, code, message = "END", "UNKNOWN", self.engine.problem
+        else:
+            state, code, message = "AVAILABLE", "OK", "OK"
+        status = {"error_code": code, "error_message": message}
+        return {self.name: {"model_version_status": [{"version": "1", "state": state, "status": status}]}}
+
+    async def reload(self) -> bool:
+        """Serve what the repository's folder holds now; False where nothing has changed.
+
+        The new model is loaded beside the old one, which answers until then. Raises ValueError for a folder
+        that is not complete, and for a model that cannot be loaded; the old one stays.
+        """
+        async with self._reloading:
+            if (state := _state(self.folder)) == self._state:
+                return False
+            found = await asyncio.to_thread(repository.read, self.folder)
+            engine = Engine(found)
+            engine.start()
+            await asyncio.to_thread(engine.loaded.wait)
+            if engine.failure:
+                raise ValueError(engine.failure)
+            old, self.engine = self.engine, engine
+            self.repository, self._state = found, state
+            if self.guard:
+                self.guard.at_once += found.options.max_num_seqs - old.repository.options.max_num_seqs
+            threading.Thread(target=old.close, kwargs={"drain": True}, name="drain", daemon=True).start()
+            return True
+
+    def metrics(self) -> tuple[bytes, str]:
+        """The metrics in Prometheus' text format, and its media type."""
+        return generate_latest(self._metrics), CONTENT_TYPE_LATEST
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by prometheus_client."""
+        engine, guard = self.engine, self.guard
+        gauges = {
+            "ovms_current_graphs": ("Requests being answered", guard.in_flight if guard else 0),
+            "llm_requests_running": ("Requests with at least one token", engine.running),
+            "llm_requests_waiting": ("Requests without a token yet", engine.waiting),
+            "llm_kv_cache_usage_ratio": ("Part of the KV cache used in the last step", engine.cache_percent / 100),
+            "llm_kv_cache_bytes": ("Size of the KV cache", engine.cache_bytes),
+        }
+        counters = {
+            "llm_requests_finished": ("Requests answered to the end", engine.finished),
+            "llm_requests_aborted": ("Requests whose client went away", engine.aborted),
+            "llm_requests_refused": ("Requests refused because too many were waiting", guard.refused if guard else 0),
+            "llm_prompt_tokens": ("Tokens of all prompts", engine.prompted),
+            "llm_generated_tokens": ("Tokens generated", engine.generated),
+            "llm_steps": ("Steps of the engine", engine.steps),
+        }
+        for family, values in ((GaugeMetricFamily, gauges), (CounterMetricFamily, counters)):
+            for name, (text, value) in values.items():
+                metric = family(name, text, labels=["name"])
+                metric.add_metric([self.name], value)
+                yield metric
+
+
+def _state(folder: Path) -> list[tuple[str, int, int]]:
+    """Names, sizes and times of all files: what changes when a repository is written anew."""
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    return [(file.relative_to(folder).as_posix(), (at := file.stat()).st_size, at.st_mtime_ns) for file in files]

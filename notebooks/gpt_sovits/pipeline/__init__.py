@@ -1,0 +1,43 @@
+"""Clones a voice: `VoiceCloner`. To use it elsewhere copy this folder."""
+
+from .cloner import (
+    BERT,
+    EXACT,
+    FASTEST,
+    HEARD,
+    KERNELS,
+    NOISE,
+    PARTS,
+    PAUSE,
+    ROOM,
+    SETTINGS,
+    SILENCE,
+    SLOW,
+    SLOWEST,
+    SPEAKER,
+    VOCABULARY,
+    Figures,
+    Spoken,
+    VoiceCloner,
+)
+
+__all__ = [
+    "BERT",
+    "EXACT",
+    "FASTEST",
+    "HEARD",
+    "KERNELS",
+    "NOISE",
+    "PARTS",
+    "PAUSE",
+    "ROOM",
+    "SETTINGS",
+    "SILENCE",
+    "SLOW",
+    "SLOWEST",
+    "SPEAKER",
+    "VOCABULARY",
+    "Figures",
+    "Spoken",
+    "VoiceCloner",
+]

@@ -1,0 +1,4 @@
+from notebooks.minicpm_v.measuring.bench import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,309 @@
+"""What Wav2Lip and its peers take: `python -m notebooks.wav2lip.measuring.bench`.
+
+The notebook measures `live`, the tiny generator. The rest takes minutes and comes from the file that this module
+writes, results/bench/wav2lip.json: the generator at the released width, whole videos, and memory over ten minutes.
+`--memory` measures that alone and leaves the rest as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import openvino as ov
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from notebooks.wav2lip import convert
+from notebooks.wav2lip.data import clips
+from notebooks.wav2lip.network import Conv, Upsample, Wav2Lip
+from notebooks.wav2lip.pipeline import SAMPLE_RATE, LipSync
+from utils import bench, report
+
+BATCHES = (1, 16)
+SIZES = {"360p": (640, 360), "720p": (1280, 720)}  # width, height
+SECONDS, LONG = 8, 600  # of video: to time, and to measure memory
+MEMORY = "peak memory "  # what its notes begin with
+RESULTS = report.BENCH / "wav2lip.json"
+SPEED_ONLY = "released size, random weights, speed only"
+TYPES = {"FP32": torch.float32, "BF16": torch.bfloat16}
+HINTS = {"FP32": "f32", "BF16": "bf16", "INT8": "bf16"}  # what is not quantised in an INT8 graph is bf16
+Item = dict[str, np.ndarray]
+Run = Callable[[Item], object]
+
+
+def seeded(width: float = 1.0) -> Wav2Lip:
+    """A generator of random weights: good for speed, and for nothing else."""
+    torch.manual_seed(0)
+    network = Wav2Lip(width).eval()
+    for values in network.state_dict().values():
+        if values.ndim == 1:  # biases and normalisations that could not be left out
+            values.add_(0.1 * torch.rand_like(values))
+    return network
+
+
+def items(batch: int = 2, seed: int = 0) -> Item:
+    """Random inputs: mel values, and faces whose first copy is black below."""
+    rng = np.random.default_rng(seed)
+    face = rng.random((batch, *convert.FACE), dtype=np.float32)
+    face[:, :3, 48:] = 0
+    return {"audio": rng.uniform(-4, 4, (batch, *convert.AUDIO)).astype(np.float32), "face": face}
+
+
+def folded(network: Wav2Lip) -> Wav2Lip:
+    """A copy whose normalisations are folded into the convolutions: what OpenVINO does by itself, for its peers."""
+    network = copy.deepcopy(network)
+    for layer in network.modules():
+        if isinstance(layer, (Conv, Upsample)):
+            layer.conv_block = nn.utils.fuse_conv_bn_eval(*layer.conv_block, transpose=isinstance(layer, Upsample))
+    return network
+
+
+def eager(network: Wav2Lip, precision: str, layout=torch.channels_last) -> Run:
+    """PyTorch as it is, with normalisations folded and weights in the type that it computes in."""
+    network = folded(network).to(TYPES[precision], memory_format=layout)
+
+    def run(item: Item) -> np.ndarray:
+        audio, face = (torch.from_numpy(x).to(TYPES[precision], memory_format=layout) for x in item.values())
+        with torch.inference_mode():
+            return network(audio, face).float().numpy()
+
+    return run
+
+
+def compiled(network: Wav2Lip, precision: str) -> Run:
+    """torch.compile for each batch size, weights frozen; compiling takes minutes, so that only `main` does it."""
+    graph = torch.compile(folded(network).to(TYPES[precision]), dynamic=False, options={"freezing": True})
+
+    def run(item: Item) -> np.ndarray:
+        with torch.no_grad():
+            return graph(*(torch.from_numpy(x).to(TYPES[precision]) for x in item.values())).float().numpy()
+
+    return run
+
+
+def onnx(network: Wav2Lip, folder: Path, precision: str = "FP32") -> Run:
+    """ONNX Runtime on the exported network: all cores, all its optimizations (the default).
+
+    INT8 is its own static quantisation: activations unsigned, kernels signed and per channel.
+    """
+    import onnxruntime
+    from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
+
+    class Reader(CalibrationDataReader):
+        left = iter([items(4)])
+
+        def get_next(self) -> Item | None:
+            return next(self.left, None)
+
+    path = folder / "wav2lip.onnx"
+    with torch.no_grad():
+        torch.onnx.export(
+            folded(network),
+            tuple(torch.from_numpy(x) for x in items(2).values()),
+            str(path),
+            input_names=["audio", "face"],
+            output_names=["faces"],
+            dynamic_axes={name: {0: "batch"} for name in ("audio", "face", "faces")},
+            dynamo=False,
+        )
+    if precision == "INT8":
+        types = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
+        quantize_static(path, path := folder / "int8.onnx", Reader(), per_channel=True, **types)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return lambda item: session.run(None, item)[0]
+
+
+def openvino(path: Path, precision: str) -> Run:
+    """OpenVINO, one request that has all cores. precision: of the arithmetic."""
+    settings = {"INFERENCE_PRECISION_HINT": HINTS[precision], "PERFORMANCE_HINT": "LATENCY"}
+    request = ov.Core().compile_model(path, "CPU", settings).create_infer_request()
+    return lambda item: request.infer(item, share_inputs=True)["faces"]
+
+
+def generator(
+    network: Wav2Lip,
+    paths: dict[str, Path],
+    batches: Iterable[int],
+    rounds: int,
+    compiling: bool = False,
+    label: str | None = None,
+) -> list[dict]:
+    """Speed rows of the generator, every runtime in turns. paths: precision ("FP32", "INT8") -> IR.
+
+    The ratio is to the faster layout of eager PyTorch at the same precision, that of an INT8 row to the fastest. There
+    is BF16 where the processor has it.
+    compiling: whether torch.compile is among them.
+    """
+    with TemporaryDirectory() as scratch:
+        calls: dict[tuple[str, str], Run] = {}
+        for precision in bench.torch_precisions():
+            calls["torch eager", precision] = eager(network, precision, torch.contiguous_format)
+            calls["torch eager, channels last", precision] = eager(network, precision)
+            if compiling:
+                calls["torch.compile", precision] = compiled(network, precision)
+            calls["openvino", precision] = openvino(paths["FP32"], precision)
+        calls["onnxruntime", "FP32"] = onnx(network, Path(scratch))
+        if "INT8" in paths:
+            calls["onnxruntime", "INT8"] = onnx(network, Path(scratch), "INT8")
+            calls["openvino", "INT8"] = openvino(paths["INT8"], "INT8")
+        rows = []
+        for batch in batches:
+            given = items(batch)
+            timings = bench.interleave({key: partial(run, given) for key, run in calls.items()}, rounds, warmup=2)
+            for (runtime, precision), timing in timings.items():
+                same = bench.torch_precision() if precision == "INT8" else precision
+                peers = [timings[name, same] for name in ("torch eager", "torch eager, channels last")]
+                rows.append(
+                    bench.row(
+                        runtime,
+                        precision,
+                        f"generator, batch {batch}",
+                        timing,
+                        amount=batch,
+                        unit="frames/s",
+                        torch=min(peers, key=lambda peer: peer.median_ms),
+                        model_mb=bench.size_mb(paths["INT8" if precision == "INT8" else "FP32"]),
+                        label=label,
+                    )
+                )
+                print(f"{runtime} {precision}, {rows[-1]['workload']}: {timing.median_ms:.1f} ms", flush=True)
+    return rows
+
+
+def live(int8: Path, rounds: int = 5) -> list[dict]:
+    """What the notebook measures: the tiny generator, beside its INT8 IR."""
+    return generator(convert.load(), {"FP32": convert.prepare(), "INT8": int8}, (1, 16), rounds)
+
+
+def gflop(network: Wav2Lip) -> float:
+    """Billions of floating-point operations (multiply and add count apart) for one face."""
+    shapes = copy.deepcopy(network).to("meta")
+    with FlopCounterMode(display=False) as counter:
+        shapes(*(torch.empty(1, *shape, device="meta") for shape in (convert.AUDIO, convert.FACE)))
+    return counter.get_total_flops() / 1e9
+
+
+def convolution_gflops(precision: str, channels: int = 256, side: int = 48, batch: int = 16) -> float:
+    """Billions of operations a second in one large 3x3 convolution, best of five: what the machine can do.
+
+    precision: "FP32", "BF16" or "INT8".
+    """
+    torch.manual_seed(0)
+    layer = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+    x = np.random.default_rng(0).random((batch, channels, side, side), dtype=np.float32)
+    model = ov.convert_model(layer, example_input=torch.from_numpy(x), input=list(x.shape))
+    if precision == "INT8":
+        model = convert.quantized(model, [x])
+    settings = {"INFERENCE_PRECISION_HINT": HINTS[precision]}
+    request = ov.Core().compile_model(model, "CPU", settings).create_infer_request()
+    best = min(bench.interleave({"layer": lambda: request.infer([x], share_inputs=True)}, rounds=5)["layer"].samples)
+    return 2 * 9 * channels**2 * side**2 * batch / 1e6 / best
+
+
+def limits(rows: list[dict], network: Wav2Lip) -> dict[str, float]:
+    """How far OpenVINO is from what the machine can do, measured now, at its best batch of `rows`."""
+    work = gflop(network)
+    notes = {"operations of the generator for a frame, GFLOP": round(work, 2)}
+    for precision in (*bench.torch_precisions(), "INT8"):
+        ours = [row["throughput"] for row in rows if (row["runtime"], row["precision"]) == ("openvino", precision)]
+        peak = convolution_gflops(precision)
+        notes[f"large {precision} convolution, GFLOP/s"] = round(peak)
+        notes[f"share of it that the generator reaches at {precision}"] = round(work * max(ours) / peak, 2)
+    return notes
+
+
+def clip(folder: Path, size: tuple[int, int], seconds: float) -> tuple[Path, Path]:
+    """Files in `folder`: a video of a drawn head, of a size (width, height), and noise that comes and goes, as long."""
+    face, voice = folder / "face.mp4", folder / "voice.wav"
+    clips.sample_video(face, size, seconds)
+    t = np.arange(int(seconds * SAMPLE_RATE)) / SAMPLE_RATE
+    clips.write_sound(voice, np.random.default_rng(0).standard_normal(len(t)) * np.sin(2 * np.pi * 3 * t) ** 2 / 10)
+    return face, voice
+
+
+def videos(
+    generators: dict[tuple[str, str | None], Path], rounds: int, seconds: float = SECONDS
+) -> tuple[list[dict], dict[str, str]]:
+    """Speed rows of whole videos, from file to file, and notes on what bounds them.
+
+    generators: (precision, label) -> IR.
+    """
+    detector, rows, notes = convert.prepare("face_detection"), [], {}
+    for name, size in SIZES.items():
+        with TemporaryDirectory() as scratch:
+            face, voice = clip(Path(scratch), size, seconds)
+            out, reports, calls = Path(scratch) / "result.mp4", {}, {}
+            for (precision, label), ir in generators.items():
+                sync = LipSync(ir, detector, INFERENCE_PRECISION_HINT=HINTS[precision])
+                for static in (False, True):
+                    key = precision, label, f"{seconds:g} s of {name} video{', static' if static else ''}"
+                    calls[key] = keeping(reports, key, partial(sync, face, voice, out, static=static))
+            for key, timing in bench.interleave(calls, rounds).items():
+                precision, label, work = key
+                amount = reports[key].frames
+                rows.append(bench.row("openvino", precision, work, timing, amount=amount, unit="frames/s", label=label))
+                what = f"{work}, {precision}{f', {label}' if label else ''}"
+                notes[f"slowest stage, {what}"] = reports[key].limit
+                print(f"{what}: {rows[-1]['throughput']:.0f} frames/s, bound by: {reports[key].limit}", flush=True)
+    return rows, notes
+
+
+def keeping(results: dict, key, call: Callable[[], object]) -> Callable[[], None]:
+    """Makes the call and keeps its latest result under a key."""
+
+    def run() -> None:
+        results[key] = call()
+
+    return run
+
+
+def make_video(ir: Path, detector: Path, face: Path, voice: Path) -> None:
+    """What a fresh process does for one result: for measuring its memory."""
+    LipSync(ir, detector)(face, voice, voice.with_name("result.mp4"))
+
+
+def memory(lengths: Iterable[float] = (SECONDS, LONG)) -> dict[str, float]:
+    """Peak memory of a process that makes videos of these lengths (in seconds) with the tiny checkpoint."""
+    notes = {}
+    for seconds in lengths:
+        with TemporaryDirectory() as scratch:
+            files = clip(Path(scratch), SIZES["360p"], seconds)
+            peak = bench.peak_rss_mb(make_video, convert.prepare(), convert.prepare("face_detection"), *files)
+            notes[f"{MEMORY}for {seconds:g} s of 360p video, MB"] = round(peak)
+    return notes
+
+
+def everything() -> tuple[list[dict], dict]:
+    """(speed rows, notes) of the generator at the released width with its peers, and of whole videos."""
+    with TemporaryDirectory() as scratch:
+        large = seeded()
+        paths = {"FP32": convert.convert_generator(large, Path(scratch) / "wav2lip.xml")}
+        paths["INT8"] = convert.quantize(paths["FP32"], [items(4)], Path(scratch) / "int8.xml")
+        rows = generator(large, paths, BATCHES, rounds=5, compiling=True, label=SPEED_ONLY)
+        notes = limits(rows, large)
+        faster = bench.torch_precision()
+        generators = {(faster, None): convert.prepare()}
+        generators |= {(faster, SPEED_ONLY): paths["FP32"], ("INT8", SPEED_ONLY): paths["INT8"]}
+        whole, bounds = videos(generators, rounds=3)
+    return rows + whole, notes | bounds
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure everything, or with --memory that of videos alone: its notes then join what was measured before."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--memory", action="store_true", help="measure memory alone; it takes no quiet machine")
+    only_memory = parser.parse_args(arguments).memory
+    with bench.exclusive() as load:
+        table, notes = ([], {}) if only_memory else everything()
+        peaks = memory()
+    if only_memory:
+        report.amend(RESULTS, MEMORY, peaks)
+    else:
+        report.save_bench("wav2lip", table, notes | peaks | load)

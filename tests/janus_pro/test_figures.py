@@ -1,0 +1,36 @@
+"""The pictures of the lesson hold what they are to show."""
+
+import io
+
+import numpy as np
+from PIL import Image
+
+from notebooks.janus_pro import figures
+
+
+def painted(figure) -> np.ndarray:
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=60)
+    return np.asarray(Image.open(file).convert("RGB"))
+
+
+def test_each_token_has_its_colour_and_what_is_missing_is_grey():
+    grid = np.asarray(figures.token_grid([0, 1, 2, 1, 511], 3, 512)).reshape(9, 3)
+    assert len({tuple(pixel) for pixel in grid[:3]}) == 3 and (grid[1] == grid[3]).all()
+    assert (grid[5:] == figures.MISSING).all() and (grid[4] != figures.MISSING).any()
+    colours = np.asarray(figures.token_grid(range(400), 20, 400)).reshape(400, 3)
+    assert len({tuple(pixel) for pixel in colours}) > 390
+
+
+def test_the_network_is_drawn_with_its_parts():
+    figure = figures.network_picture()
+    words = " ".join(text.get_text() for text in figure.axes[0].texts)
+    assert all(part in words for part in ("SigLIP", "aligner", "text head", "image head", "VQ decoder"))
+    assert len(np.unique(painted(figure).reshape(-1, 3), axis=0)) > 10
+
+
+def test_pictures_stand_under_their_words():
+    red = Image.new("RGB", (8, 8), "red")
+    figure = figures.pictures_with_words([("a red square", red), ("another", red), ("third", red)], columns=2)
+    assert [axes.get_title() for axes in figure.axes] == ["a red square", "another", "third", ""]
+    assert (painted(figure) == (255, 0, 0)).all(-1).sum() > 500

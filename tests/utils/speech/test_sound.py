@@ -1,0 +1,35 @@
+"""What a notebook plays is small, has its name beside it, and sounds like what was given."""
+
+import re
+from base64 import b64decode
+from io import BytesIO
+
+import av
+import numpy as np
+
+from utils.speech import sound
+
+
+def test_sounds_are_kept_small_and_can_be_heard():
+    samples = (0.3 * np.sin(2 * np.pi * 440 * np.arange(16_000) / 16_000)).astype(np.float32)
+    shown = sound.players({"a <b>": samples, "loud": 9 * samples}, 16_000).data
+    assert "<td>a &lt;b&gt;</td>" in shown and shown.count("<audio") == 2 and len(shown) < 12_000
+    for data in re.findall('base64,([^"]+)', shown):
+        with av.open(BytesIO(b64decode(data))) as container:
+            heard = np.concatenate([frame.to_ndarray()[0] for frame in container.decode(audio=0)])
+        assert abs(len(heard) - 16_000) < 1200
+        assert np.abs(np.fft.rfft(heard[4000:12_000])).argmax() == 220  # bins of 2 Hz
+        assert np.abs(heard).max() < 1.2  # what is too loud is clipped, and does not turn over
+
+
+def test_a_high_rate_is_lowered_where_mp3_would_need_more_bits_than_asked_for():
+    samples = (0.3 * np.sin(2 * np.pi * 440 * np.arange(64_000) / 32_000)).astype(np.float32)
+    for bit_rate, rate in ((24_000, 24_000), (48_000, 32_000)):
+        data = sound.mp3(samples, 32_000, bit_rate)
+        assert len(data) < 1.2 * 2 * bit_rate / 8
+        with av.open(BytesIO(data)) as container:
+            heard = np.concatenate([frame.to_ndarray()[0] for frame in container.decode(audio=0)])
+            assert container.streams.audio[0].rate == rate
+        assert abs(len(heard) - 2 * rate) < 0.1 * rate
+        middle = heard[rate // 2 : rate // 2 + rate]  # a second: bins of 1 Hz
+        assert abs(np.abs(np.fft.rfft(middle)).argmax() - 440) <= 1

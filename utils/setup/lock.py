@@ -1,0 +1,56 @@
+"""`python -m utils.setup.lock` resolves requirements.txt for all platforms and Pythons, into requirements.lock.
+
+It needs uv (`python -m pip install uv`), which nothing else does. Locked versions are kept where they fit.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from utils.paths import ROOT
+
+HEADER = """\
+# Every package at its version, for all platforms and Python >= 3.11; a test compares it with
+# requirements.txt.
+# Made by `make lock` (uv pip compile --universal, without the CUDA packages of torch).
+"""
+# torch names the CUDA packages of its own build exactly; the CPU build has none, so they stay out.
+# Nothing here runs inside a web browser's Python (emscripten).
+LEFT_OUT = re.compile(r"nvidia-|cuda-|triton\b|.*sys_platform == 'emscripten'")
+
+
+def main() -> int:
+    """Write requirements.lock; 0 when written, 1 with a sentence when not."""
+    beside = Path(sys.executable).parent
+    uv = shutil.which("uv", path=os.pathsep.join([str(beside), os.environ.get("PATH", "")]))
+    if uv is None:
+        print("lock: this needs uv; `python -m pip install uv`, then run it again.", file=sys.stderr)
+        return 1
+    target = ROOT / "requirements.lock"
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder, "lock")
+        if target.exists():
+            shutil.copy(target, made)
+        options = ["--universal", "--python-version", "3.11", "--no-header", "--no-annotate", "--quiet"]
+        options += ["--no-emit-index-url", "--no-emit-find-links"]
+        command = [uv, "pip", "compile", *options, "requirements.txt", "-o", str(made)]
+        if subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL).returncode != 0:
+            print("lock: requirements.txt cannot be resolved, for the reason above.", file=sys.stderr)
+            return 1
+        lines = made.read_text(encoding="utf-8").splitlines()
+    kept = [line for line in lines if not LEFT_OUT.match(line)]
+    partial = target.with_suffix(".partial")
+    partial.write_text(HEADER + "\n".join(kept) + "\n", encoding="utf-8")
+    os.replace(partial, target)
+    print(f"lock: {target.name} has {len(kept)} packages")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

