@@ -1,0 +1,26 @@
+"""A file is replaced whole or not at all, with what was written beside it."""
+
+import pytest
+
+from utils import files
+
+
+def test_a_file_appears_whole_and_nothing_else_stays(tmp_path):
+    path = tmp_path / "new" / "model.xml"
+    with files.replaced(path) as written:
+        written.write_text("net")
+        written.with_suffix(".bin").write_text("weights")
+        assert written.name == path.name and not path.exists()
+    assert {file.name: file.read_text() for file in path.parent.iterdir()} == {
+        "model.xml": "net",
+        "model.bin": "weights",
+    }
+
+
+def test_a_failure_leaves_the_earlier_file(tmp_path):
+    path = tmp_path / "result.json"
+    path.write_text("before")
+    with pytest.raises(ZeroDivisionError), files.replaced(path) as written:
+        written.write_text("half")
+        raise ZeroDivisionError
+    assert [file.name for file in tmp_path.iterdir()] == ["result.json"] and path.read_text() == "before"

@@ -1,0 +1,37 @@
+"""What the commands `python -m notebooks.<case>` have in common."""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from utils import paths
+
+
+def parser(package: str, description: str) -> argparse.ArgumentParser:
+    """A parser with the arguments `folder` and `--device`; package: the command's `__package__`."""
+    made = argparse.ArgumentParser(
+        prog=f"python -m {package}",
+        description=description,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    made.add_argument("folder", nargs="?", help="the converted model; without it, the tiny one of this repository")
+    made.add_argument("--device", default="CPU", help="OpenVINO's name of the device")
+    return made
+
+
+def tiny(package: str, *arguments) -> Path:
+    """What the notebook's `convert.prepare(*arguments)` returns. Only here PyTorch is needed."""
+    case = paths.notebook_dir(package).name
+    return importlib.import_module(f"notebooks.{case}.convert").prepare(*arguments)
+
+
+def run(work: Callable, *arguments) -> int:
+    """Call `work(*arguments)`; returns the exit status: 1 after a ValueError or OSError, whose message is printed."""
+    try:
+        work(*arguments)
+    except (ValueError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0

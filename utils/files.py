@@ -1,0 +1,21 @@
+"""Files that are there whole or not at all."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """Yield a place of the same name to write to; what is there when the block ends takes the place of `path`.
+
+    Files written beside it, such as the .bin of an IR, move with it, before it. An exception leaves `path` as it was.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".partial-", dir=path.parent) as folder:
+        written = Path(folder, path.name)
+        yield written
+        for file in sorted(Path(folder).iterdir(), key=lambda file: file == written):
+            os.replace(file, path.with_name(file.name))
