@@ -16,7 +16,7 @@ from notebooks.gpt_sovits.network.sovits import SynthesizerTrn
 from notebooks.gpt_sovits.network.t2s import Text2SemanticDecoder
 from tests.gpt_sovits import small
 from utils import report
-from utils.models.llm import EXACT
+from utils.models.llm import FP32_PROPERTIES
 
 SHORT = {"REFERENCE": 1.0, "CHARACTERS": 8, "SAID": 4, "TOKENS": 12}
 ONCE = {"hubert", "bert", "semantic", "synthesizer", "vocoder"}  # parts that every runtime has
@@ -57,7 +57,7 @@ def vocoder(checkpoint, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def ours(ir, vocoder) -> runtimes.Converted:
-    return runtimes.Converted(ir, vocoder, **EXACT)
+    return runtimes.Converted(ir, vocoder, **FP32_PROPERTIES)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def decoders(eager, checkpoint, ir, onnx, ours) -> dict[str, runtimes.Decoder]:
         "onnx": runtimes.Exported(onnx).decoder,
         "openvino": ours.decoder,
         "openvino, no cache": runtimes.Recomputing(ours.decoder),
-        "openvino, cache passed": runtimes.passed(checkpoint, ir, **EXACT),
+        "openvino, cache passed": runtimes.passed(checkpoint, ir, **FP32_PROPERTIES),
     }
 
 
@@ -179,7 +179,7 @@ def test_bf16_rounds_all_but_what_decides(eager, checkpoint, given):
 
 def test_attention_is_one_node_with_its_cache_only_if_that_is_inside(ours, checkpoint):
     step, example, shapes, outputs = convert.language_step(runtimes.networks(checkpoint)["t2s"])
-    outside = ov.Core().compile_model(runtimes.tracing.trace(step, example, shapes, outputs), "CPU", EXACT)
+    outside = ov.Core().compile_model(runtimes.tracing.trace(step, example, shapes, outputs), "CPU", FP32_PROPERTIES)
     assert runtimes.fused(outside) == 0
     assert runtimes.fused(ours.decoder.language.get_compiled_model()) == LAYERS
 

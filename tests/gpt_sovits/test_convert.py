@@ -21,7 +21,7 @@ TOLERANCE = 2e-5
 
 
 def request(model: ov.Model | Path) -> ov.InferRequest:
-    return ov.Core().compile_model(model, "CPU", llm.EXACT).create_infer_request()
+    return ov.Core().compile_model(model, "CPU", llm.FP32_PROPERTIES).create_infer_request()
 
 
 def run(model: ov.InferRequest, **inputs) -> np.ndarray:

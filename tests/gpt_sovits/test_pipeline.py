@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("frontend")
 
 @pytest.fixture
 def cloner(ir) -> VoiceCloner:
-    return VoiceCloner(ir, **llm.EXACT)
+    return VoiceCloner(ir, **llm.FP32_PROPERTIES)
 
 
 @torch.inference_mode()
@@ -170,7 +170,7 @@ def test_without_bert_chinese_is_said_and_told(ir, cloner, voice, tmp_path):
     settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     del settings["characters"]
     (folder / "config.json").write_text(json.dumps(settings), encoding="utf-8")
-    plain = VoiceCloner(folder, **llm.EXACT)
+    plain = VoiceCloner(folder, **llm.FP32_PROPERTIES)
     ours, theirs = (x._features(standin.Frontend("v2").pieces("你好。", "zh")[0]) for x in (plain, cloner))
     assert ours.shape == theirs.shape == (small.WIDTH, 5) and not ours.any() and theirs.all(0).all()
     plain._decoder = Rigged(plain._decoder, 1e3)
@@ -189,7 +189,7 @@ def test_v2pro_hears_the_speaker(ir, voice, tmp_path):
     for part in ("style", "synthesizer"):
         model = convert.CONVERT[part][1](network)
         pipeline.ov.save_model(model, folder / convert.xml(part), compress_to_fp16=False)
-    cloner = VoiceCloner(folder, **llm.EXACT)
+    cloner = VoiceCloner(folder, **llm.FP32_PROPERTIES)
     for wrong in (None, np.zeros(7), np.full(SPEAKER, np.nan), np.zeros(SPEAKER, int)):
         with pytest.raises(ValueError, match="v2Pro needs `speaker`, the 20480 numbers that ERes2NetV2 makes"):
             cloner("Good morning.", voice, WORDS, speaker=wrong)

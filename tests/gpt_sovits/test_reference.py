@@ -21,7 +21,7 @@ def reference(checkpoint) -> Reference:
 
 @pytest.fixture
 def cloner(ir) -> VoiceCloner:
-    return VoiceCloner(ir, **llm.EXACT)
+    return VoiceCloner(ir, **llm.FP32_PROPERTIES)
 
 
 def both(reference, cloner, *given, **options):

@@ -12,7 +12,7 @@ from utils.models import llm
 
 @pytest.fixture(scope="module")
 def decoder(ir) -> SemanticDecoder:
-    return SemanticDecoder(ir, **llm.EXACT)
+    return SemanticDecoder(ir, **llm.FP32_PROPERTIES)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from transformers import JanusForConditionalGeneration
 from notebooks.janus_pro import convert, network
 from notebooks.janus_pro.pipeline import Janus
 from tests.janus_pro import small
-from utils.models.llm import EXACT
+from utils.models.llm import FP32_PROPERTIES
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +31,7 @@ def ir(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def janus(ir: Path) -> Janus:
-    return Janus(ir, **EXACT)
+    return Janus(ir, **FP32_PROPERTIES)
 
 
 @pytest.fixture

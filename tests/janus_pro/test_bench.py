@@ -11,7 +11,7 @@ from notebooks.janus_pro import network
 from notebooks.janus_pro.measuring import bench, random_checkpoint
 from tests.janus_pro import small
 from utils import report
-from utils.models.llm import EXACT
+from utils.models.llm import FP32_PROPERTIES
 
 WORDS = {"QUESTION": 5, "ANSWER": 4, "PART": 6}  # shorter, for speed
 
@@ -55,7 +55,7 @@ def test_a_seeded_checkpoint_loads_whole_from_several_files(checkpoint, tmp_path
 
 
 def test_all_runtimes_compute_the_same(checkpoint, ir, config):
-    eager, ours = bench.Eager(checkpoint, "FP32"), bench.OpenVINO(ir, config, **EXACT)
+    eager, ours = bench.Eager(checkpoint, "FP32"), bench.OpenVINO(ir, config, **FP32_PROPERTIES)
     shapes = [(1, 16, 64), (1,), (4,), (6,), (1, 3, 64, 64), (16,)]
     for work, shape in zip([*bench.works(config), bench.whole(config)], shapes, strict=True):
         expected, found = eager(work), ours(work)
@@ -66,13 +66,13 @@ def test_all_runtimes_compute_the_same(checkpoint, ir, config):
 
 def test_the_naive_way_draws_the_same(ir, config):
     drawing = bench.whole(config)
-    naive, ours = bench.Naive(ir, config, **EXACT), bench.OpenVINO(ir, config, **EXACT)
+    naive, ours = bench.Naive(ir, config, **FP32_PROPERTIES), bench.OpenVINO(ir, config, **FP32_PROPERTIES)
     expected = ours(drawing).tolist()
     assert naive(drawing).tolist() == expected == naive(drawing).tolist()
 
 
 def test_a_drawing_may_stop_early_and_padding_is_as_before(ir, config):
-    ours = bench.OpenVINO(ir, config, **EXACT)
+    ours = bench.OpenVINO(ir, config, **FP32_PROPERTIES)
     padding = ours.janus._ids["padding"]
     part, all_of_it = ours(bench.works(config)[3]), ours(bench.whole(config))
     assert part.tolist() == all_of_it[:6].tolist() and ours.janus._ids["padding"] == padding != 0

@@ -17,7 +17,7 @@ from transformers import JanusConfig, JanusForConditionalGeneration
 from notebooks.janus_pro import convert, network, pipeline
 from tests.oracles import fill
 from tests.references import files, sections, stored, tensor
-from utils.models.llm import EXACT
+from utils.models.llm import FP32_PROPERTIES
 
 FILES = files("janus")
 KNOWN = (
@@ -243,7 +243,9 @@ def opened(path: Path) -> pipeline.Janus:
             convert.convert_image_head(model), convert.convert_generation_embeddings(model)
         ),
     }
-    janus._run = {part: core.compile_model(x, "CPU", EXACT).create_infer_request() for part, x in models.items()}
+    janus._run = {
+        part: core.compile_model(x, "CPU", FP32_PROPERTIES).create_infer_request() for part, x in models.items()
+    }
     janus.codes, janus.rows = model.config.vq_config.num_embeddings, model.config.vq_config.num_patches
     return janus
 

@@ -16,7 +16,7 @@ from PIL import Image
 from notebooks.janus_pro import convert, pipeline
 from notebooks.janus_pro.pipeline import BORDER
 from tests.janus_pro import small
-from utils.models.llm import EXACT
+from utils.models.llm import FP32_PROPERTIES
 
 ASKED, DRAWN = "What is it?", "a red ball"
 NEW = 20  # tokens of an answer
@@ -98,7 +98,9 @@ def test_tokens_are_sampled_from_the_softmax():
     codes = ops.constant(np.eye(4, dtype=np.float32))
     looked_up = ops.gather(codes, ids, ops.constant(np.int64(0)))
     embeddings = ov.Model([ops.result(looked_up)], [ids], "embeddings")
-    step = ov.Core().compile_model(pipeline.drawing_step(head, embeddings), "CPU", EXACT).create_infer_request()
+    step = (
+        ov.Core().compile_model(pipeline.drawing_step(head, embeddings), "CPU", FP32_PROPERTIES).create_infer_request()
+    )
     n = 20_000
     rows = np.tile(np.eye(2, dtype=np.float32)[:, None], (n, 1, 1))
     gumbel = 2 * np.random.default_rng(0).gumbel(size=(n, 4))

@@ -7,14 +7,14 @@ import pytest
 from PIL import Image
 
 from notebooks.minicpm_v.pipeline import Turn, VisionChat, open_picture
-from utils.models.llm import EXACT
+from utils.models.llm import FP32_PROPERTIES
 
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
 
 
 @pytest.fixture(scope="module")
 def chat(ir_2_6) -> VisionChat:
-    return VisionChat(ir_2_6, **EXACT)
+    return VisionChat(ir_2_6, **FP32_PROPERTIES)
 
 
 def saved(path: Path, image: Image.Image, **options) -> Path:

@@ -14,7 +14,7 @@ from notebooks.minicpm_v.measuring import bench, random_checkpoint
 from notebooks.minicpm_v.network import MiniCPMV, load
 from tests.minicpm_v import small
 from utils import report
-from utils.models.llm import EXACT
+from utils.models.llm import FP32_PROPERTIES
 
 WORDS = {"PROMPT": 40, "QUESTION": 5, "ANSWER": 4, "ROOM": 80}  # shorter, for speed
 
@@ -68,7 +68,7 @@ def test_all_runtimes_compute_the_same(both):
     checkpoint, ir = both
     config = config_of(checkpoint)
     runs = bench.eager(checkpoint, "FP32")
-    ours = bench.OpenVINO(ir, **EXACT)
+    ours = bench.OpenVINO(ir, **FP32_PROPERTIES)
     for work in [*bench.works(config), bench.Work("", "read", 2, 5), bench.Work("", "generate", 0, 3)]:
         eager, static = (run(work) for run in runs.values())
         found = ours(work)
@@ -98,7 +98,7 @@ def test_rows_name_every_runtime_and_ratios_are_to_the_fastest_torch(both, tmp_p
 
 def test_a_prompt_begins_anew_and_generating_goes_on(ir_2_6):
     config, ir = config_of(ir_2_6), ir_2_6
-    run = bench.OpenVINO(ir, **EXACT)
+    run = bench.OpenVINO(ir, **FP32_PROPERTIES)
     *_, read, generate = bench.works(config)
     first, then, later = run(read), run(generate), run(generate)
     assert run.chat._past == read.tokens + 2 * generate.tokens

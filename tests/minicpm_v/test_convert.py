@@ -22,7 +22,7 @@ TOLERANCE = 2e-4
 
 def request(folder: Path, part: str, **properties) -> ov.InferRequest:
     path = folder / convert.xml(part)
-    return ov.Core().compile_model(path, "CPU", llm.EXACT | properties).create_infer_request()
+    return ov.Core().compile_model(path, "CPU", llm.FP32_PROPERTIES | properties).create_infer_request()
 
 
 def run(part: ov.InferRequest, **inputs) -> np.ndarray:
@@ -149,7 +149,7 @@ def test_weights_of_16_bits_stay_what_they_are(tmp_path, dtype, name):
     text = drawn(1, 5, 256)
     with torch.inference_mode():
         expected = load(made, ["llm"]).llm.float()(inputs_embeds=text).logits
-    compiled = ov.Core().compile_model(tmp_path / "language.xml", "CPU", llm.EXACT)
+    compiled = ov.Core().compile_model(tmp_path / "language.xml", "CPU", llm.FP32_PROPERTIES)
     agrees("language", step(compiled.create_infer_request(), text, 0, [0]), expected)
 
 

@@ -18,7 +18,7 @@ from notebooks.minicpm_v.pipeline import Figures, Turn, VisionChat, slicing
 from notebooks.minicpm_v.pipeline import chat as pipeline
 from tests.minicpm_v import small
 from utils import compare
-from utils.models.llm import EXACT
+from utils.models.llm import FP32_PROPERTIES
 
 ASKED = "What is it?"
 NEW = 20  # tokens of an answer
@@ -35,7 +35,7 @@ PLAIN = Image.new("RGB", (112, 112), (200, 30, 90))
 
 @cache
 def opened(folder: Path) -> VisionChat:
-    return VisionChat(folder, **EXACT)
+    return VisionChat(folder, **FP32_PROPERTIES)
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_answers_are_those_of_pytorch(both, images):
 
 @pytest.fixture(scope="module")
 def vlm(ir_2_6):
-    return genai.VLMPipeline(ir_2_6, "CPU", **EXACT)
+    return genai.VLMPipeline(ir_2_6, "CPU", **FP32_PROPERTIES)
 
 
 @pytest.mark.parametrize("image", [None, WHOLE, PLAIN], ids=["text", "picture", "slices"])

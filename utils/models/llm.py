@@ -36,7 +36,7 @@ COMPRESSIONS = {
 }
 TEXT = Path(__file__).parent / "text"  # calibration.txt: openings of books; evaluation.txt: a page of another one
 # For parity: by default the CPU may compute in bf16 and keeps its cache in f16.
-EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
+FP32_PROPERTIES = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
 
 
 def transformers_folder(name: str, checkpoint: Path) -> Path:

@@ -24,7 +24,7 @@ from notebooks.gpt_sovits.measuring.runtimes import Arrays, Converted, Eager, Ex
 from notebooks.gpt_sovits.pipeline import BERT
 from utils import bench, paths, preflight, report, weights
 from utils.models import parts
-from utils.models.llm import EXACT
+from utils.models.llm import FP32_PROPERTIES
 from utils.models.parts import xml
 
 SPEED_ONLY = "released size of v2, random weights, speed only"
@@ -86,7 +86,7 @@ def eager(checkpoint: Path, precision: str) -> Eager:
 
 def openvino(folder: Path, precision: str, vocoder: Path | None = None) -> Converted:
     """The models of an IR folder, at what the device chooses for the integers of INT8 and INT4."""
-    chosen = {"FP32": EXACT, "BF16": {"INFERENCE_PRECISION_HINT": "bf16"}}
+    chosen = {"FP32": FP32_PROPERTIES, "BF16": {"INFERENCE_PRECISION_HINT": "bf16"}}
     return Converted(folder, vocoder, **chosen.get(precision, {}))
 
 
@@ -127,7 +127,7 @@ def time_all(
             kept = (name for name in todo if name in CHANGED.get(precision, todo))
             calls |= {(runtime, precision, name): todo[name] for name in kept}
         decoders = {
-            PASSED: others.passed(checkpoint, folders["FP16"], **EXACT),
+            PASSED: others.passed(checkpoint, folders["FP16"], **FP32_PROPERTIES),
             NO_CACHE: others.Recomputing(runtimes[OURS, "FP32"].decoder),
         }
         for runtime, decoder in decoders.items():

@@ -13,9 +13,9 @@ import numpy as np
 import openvino as ov
 import openvino.opset13 as ops
 
-from utils.models.llm import EXACT, model_inputs
+from utils.models.llm import FP32_PROPERTIES, model_inputs
 
-PRECISE = EXACT | {"DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}  # activations beside 4-bit weights stay f32, too
+PRECISE = FP32_PROPERTIES | {"DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}  # activations beside 4-bit weights stay f32, too
 END = np.iinfo(np.int64).max
 HIDDEN, INNER, GROUP = 32, 64, 16
 STORAGES = ("f32", "f16", "int8", "u4", "u4 per channel", "i4", "i4 per channel")

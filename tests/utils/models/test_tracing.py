@@ -52,7 +52,7 @@ def test_a_language_model_read_in_pieces_says_what_pytorch_says_at_once(model, s
     with torch.inference_mode():
         hidden = model(inputs_embeds=torch.from_numpy(given)).last_hidden_state
         expected = model.head_for_the_test(hidden).numpy()
-    request = ov.Core().compile_model(stateful, "CPU", llm.EXACT).create_infer_request()
+    request = ov.Core().compile_model(stateful, "CPU", llm.FP32_PROPERTIES).create_infer_request()
     for _ in range(2):  # the second time after a reset
         pieces = [read(request, given[:, a:b], a, [0, 1]) for a, b in ((0, 5), (5, 6), (6, 9))]
         assert np.abs(np.concatenate(pieces, 1) - expected).max() < 1e-5
@@ -61,7 +61,7 @@ def test_a_language_model_read_in_pieces_says_what_pytorch_says_at_once(model, s
 
 def test_rows_go_on_from_the_rows_of_the_cache_that_are_asked_for(stateful):
     given = np.random.default_rng(1).standard_normal((2, 6, WIDTH)).astype(np.float32)
-    request = ov.Core().compile_model(stateful, "CPU", llm.EXACT).create_infer_request()
+    request = ov.Core().compile_model(stateful, "CPU", llm.FP32_PROPERTIES).create_infer_request()
     read(request, given[:, :5], 0, [0, 1])
     straight = read(request, given[:, 5:], 5, [0, 1])
     request.reset_state()
@@ -84,5 +84,5 @@ def test_weights_stay_as_they_are(dtype):
     stored = {x.get_element_type() for x in traced.get_ops() if x.get_type_name() == "Constant" and x.data.size == 4096}
     assert stored == {ov.Type.bf16 if dtype == torch.bfloat16 else ov.Type.f32}
     x = np.random.default_rng(2).standard_normal((3, 64)).astype(np.float32)
-    found = ov.Core().compile_model(traced, "CPU", llm.EXACT)(x)["y"]
+    found = ov.Core().compile_model(traced, "CPU", llm.FP32_PROPERTIES)(x)["y"]
     assert np.abs(found - x @ network.weight.detach().float().numpy().T).max() < 1e-4
