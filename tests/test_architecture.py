@@ -18,10 +18,6 @@ MODULES = sorted(
     if "guard" not in file.parts  # runs as `sitecustomize`, not as a module of ours
 )
 EXCEPTIONS = {  # importer: imported
-    ("notebooks.gpt_sovits", "notebooks.sambert_hifigan"),
-    ("notebooks.gpt_sovits", "notebooks.wav2lip"),
-    ("notebooks.sambert_hifigan", "notebooks.wav2lip"),
-    ("notebooks.None", "notebooks.sambert_hifigan"),  # utils/speech
     ("utils.setup.env", "utils.setup.bundle"),
     ("utils.setup.bundle", "utils.setup.env"),
 }

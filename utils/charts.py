@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 INK, LINE, FILL, PICTURE, TEXT = "#23303f", "#8793a1", "#ffffff", "#dbe8f5", "#ffe3bd"
+SOUND, VOICE = PICTURE, "#e3f1dc"
 COLOURS = ("#2a78b8", "#d97a00", "#23303f", "#8793a1")
 CONTROLS = ("o", "v", "s", "^")  # marks of the controls in the bars
 
@@ -57,3 +58,25 @@ def bars_by_kind(rows: Iterable[Mapping], metric: str, label: str) -> Figure:
 def _values(rows: Sequence[Mapping], kinds: Sequence[str], field: str, wanted: str) -> dict[int, float]:
     """The value in each kind's group, by the group's number, of the rows whose `field` is `wanted`."""
     return {kinds.index(row["metric"]): row["value"] for row in rows if row.get(field) == wanted}
+
+
+def quality_bars(rows: Iterable[Mapping]) -> Figure:
+    """A panel for each metric of quality rows: a bar for each precision, its threshold as a line, controls as marks."""
+    rows = list(rows)
+    metrics = list(dict.fromkeys(row["metric"] for row in rows))
+    figure = Figure(figsize=(9, 2 * -(-len(metrics) // 3)), layout="constrained")
+    panels = figure.subplots(-(-len(metrics) // 3), 3, squeeze=False).ravel()
+    for axes in panels[len(metrics) :]:
+        axes.axis("off")
+    for axes, metric in zip(panels, metrics, strict=False):
+        mine = [row for row in rows if row["metric"] == metric]
+        bars = {row["precision"]: row["value"] for row in mine if "controls" not in row}
+        axes.bar(list(bars), list(bars.values()), color=[COLOURS[i % len(COLOURS)] for i in range(len(bars))])
+        for row in mine:
+            if "controls" in row:
+                axes.plot(len(bars), row["value"], "v", color=INK, clip_on=False)
+                axes.axhline(row["threshold"], color=INK, linestyle=":", linewidth=1)
+                axes.set_xticks([*range(len(bars)), len(bars)], [*bars, "control"])
+        axes.set_title(f"{metric}\n{mine[0]['better']} is better", fontsize=8, color=INK)
+        axes.tick_params(labelsize=7)
+    return figure

@@ -1,7 +1,4 @@
-"""Pictures of the lesson: the network, what takes the time, recording and clone side by side, and who is whom.
-
-Bars of the quality table are `notebooks.sambert_hifigan.figures.quality_bars`.
-"""
+"""Pictures of the lesson: the network, what takes the time, recording and clone side by side, and who is whom."""
 
 from __future__ import annotations
 
@@ -11,10 +8,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from notebooks.gpt_sovits.pipeline import Figures
-from notebooks.sambert_hifigan.figures import SOUND, VOICE
-from notebooks.sambert_hifigan.measuring.quality import FLOOR, HOP, log_mel
-from utils.charts import COLOURS, INK, LINE, PICTURE, TEXT, arrows, box
+from utils.charts import COLOURS, INK, LINE, PICTURE, SOUND, TEXT, VOICE, arrows, box
 from utils.speech.speaker_encoder import SAMPLE_RATE, resampled
+from utils.speech.spectra import FLOOR, HOP, log_mel
 
 STAGES = {  # of `Figures.busy`, as they are done
     **{"recording": "reading the recording", "frontend": "text to phones", "hubert": "HuBERT and tokens"},

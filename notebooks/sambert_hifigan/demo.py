@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from html import escape
-from itertools import islice
 from time import perf_counter
 
 import gradio as gr
@@ -15,12 +14,12 @@ from matplotlib.figure import Figure
 from notebooks.sambert_hifigan import convert
 from notebooks.sambert_hifigan.figures import BREAKS, mel_picture
 from notebooks.sambert_hifigan.pipeline import FASTEST, SLOWEST, Spoken, Synthesizer
-from notebooks.wav2lip.pipeline.media import read_sound
+from utils.speech import sound
 from utils.speech.listening import prepare_encoder
 from utils.speech.speaker_encoder import SAMPLE_RATE, Voiceprint
 
 LONGEST_TEXT = 500  # characters
-LONGEST_RECORDING = 60  # seconds that are read of a recording
+LONGEST_RECORDING_S = 60  # that are read of a recording
 VOICEPRINT = 256  # numbers of an embedding that the packaged encoder makes
 TEXTS = (
     "你好！很高兴认识你。今天天气真不错，我们出去走走吧。",
@@ -82,8 +81,7 @@ def personal(recording: str, consent: bool) -> np.ndarray:
     """The voice in a file, [256]. Raises ValueError without consent, and for a recording that will not do."""
     if not consent:
         raise ValueError(f'A voice is imitated only with consent. Tick "{CONSENT}", or remove the recording.')
-    blocks = islice(read_sound(recording, SAMPLE_RATE), LONGEST_RECORDING)
-    return _voiceprint()(np.concatenate(list(blocks)), SAMPLE_RATE)
+    return _voiceprint()(sound.read(recording, SAMPLE_RATE, LONGEST_RECORDING_S), SAMPLE_RATE)
 
 
 def speak(

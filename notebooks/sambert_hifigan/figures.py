@@ -5,7 +5,6 @@ No font that comes with matplotlib has Chinese characters: syllables are written
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 import numpy as np
@@ -14,9 +13,8 @@ from pypinyin.contrib.tone_convert import to_tone
 
 from notebooks.sambert_hifigan.pipeline import Spoken
 from notebooks.sambert_hifigan.pipeline.frontend import Frontend
-from utils.charts import COLOURS, FILL, INK, LINE, PICTURE, TEXT, arrows, box
+from utils.charts import FILL, INK, LINE, SOUND, TEXT, VOICE, arrows, box
 
-SOUND, VOICE = PICTURE, "#e3f1dc"
 BREAKS = {"#1": "", "#3": ",", "#4": "."}
 STAGES = (
     ("text to\nsymbols", TEXT),
@@ -89,26 +87,4 @@ def mel_picture(spoken: Spoken, frontend: Frontend, source: bool) -> Figure:
     shown = [(x, text) for x, (text, frames) in zip(middles, told, strict=True) if frames * frame and text]
     axes.set_xticks([x for x, _ in shown], [text for _, text in shown], fontsize=8, color=INK)
     axes.set_xlabel(f"{spoken.seconds:.2f} seconds", color=INK)
-    return figure
-
-
-def quality_bars(rows: Iterable[Mapping]) -> Figure:
-    """A panel for each metric of quality rows: a bar for each precision, its threshold as a line, controls as marks."""
-    rows = list(rows)
-    metrics = list(dict.fromkeys(row["metric"] for row in rows))
-    figure = Figure(figsize=(9, 2 * -(-len(metrics) // 3)), layout="constrained")
-    panels = figure.subplots(-(-len(metrics) // 3), 3, squeeze=False).ravel()
-    for axes in panels[len(metrics) :]:
-        axes.axis("off")
-    for axes, metric in zip(panels, metrics, strict=False):
-        mine = [row for row in rows if row["metric"] == metric]
-        bars = {row["precision"]: row["value"] for row in mine if "controls" not in row}
-        axes.bar(list(bars), list(bars.values()), color=[COLOURS[i % len(COLOURS)] for i in range(len(bars))])
-        for row in mine:
-            if "controls" in row:
-                axes.plot(len(bars), row["value"], "v", color=INK, clip_on=False)
-                axes.axhline(row["threshold"], color=INK, linestyle=":", linewidth=1)
-                axes.set_xticks([*range(len(bars)), len(bars)], [*bars, "control"])
-        axes.set_title(f"{metric}\n{mine[0]['better']} is better", fontsize=8, color=INK)
-        axes.tick_params(labelsize=7)
     return figure

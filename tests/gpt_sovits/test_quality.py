@@ -9,10 +9,10 @@ from notebooks.gpt_sovits.measuring import quality
 from notebooks.gpt_sovits.measuring.quality import SAME, Trial, Voice
 from notebooks.gpt_sovits.network.reference import Reference, Said
 from notebooks.gpt_sovits.pipeline import VoiceCloner
-from notebooks.sambert_hifigan.measuring.quality import DISTANCE, FIRST, GAP, OPINION, SIMILARITY
 from tests.gpt_sovits import standin
 from utils import compare, report
 from utils.models import llm
+from utils.speech.judging import DISTANCE, FIRST, GAP_S, OPINION, SIMILARITY
 from utils.speech.speaker_encoder import SAMPLE_RATE
 
 SENTENCES = {
@@ -63,7 +63,7 @@ class Toy:
 
 
 def recognise(piece: np.ndarray) -> str:
-    starts = range(0, len(piece), LENGTH + int(GAP * SAMPLE_RATE))
+    starts = range(0, len(piece), LENGTH + int(GAP_S * SAMPLE_RATE))
     numbers = [loudest(piece[start : start + SAMPLE_RATE], 95, 1000) // 100 for start in starts]
     return " ".join("hm" if n == MUMBLE else TEXTS[n - 1] for n in numbers)
 

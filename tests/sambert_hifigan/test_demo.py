@@ -106,7 +106,7 @@ def test_a_voice_is_imitated_only_with_consent(recordings):
 
 def test_only_so_much_of_a_recording_is_read(recordings, monkeypatch):
     heard = []
-    monkeypatch.setattr(demo, "LONGEST_RECORDING", 2)
+    monkeypatch.setattr(demo, "LONGEST_RECORDING_S", 2)
     monkeypatch.setattr(demo, "_voiceprint", lambda: lambda recording, rate: heard.append(len(recording) / rate))
     demo.personal(str(recordings["long"]), True)
     assert heard == [pytest.approx(2, abs=0.3)]

@@ -1,18 +1,19 @@
 """The trained voice: small, understood by ears that do not know it, and in the voice that was asked for."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from notebooks.sambert_hifigan import data
 from notebooks.sambert_hifigan.convert import voice
 from notebooks.sambert_hifigan.measuring import quality
 from notebooks.sambert_hifigan.pipeline import CONFIG, Synthesizer
-from utils.speech import listening
+from utils import paths
+from utils.speech import judging, listening
 from utils.speech.speaker_encoder import Voiceprint
 
-TINY = Path(voice.__file__).parent / "tiny"
+TINY = paths.ROOT / "notebooks" / "sambert_hifigan" / "tiny"
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +22,8 @@ def synthesizer() -> Synthesizer:
 
 
 @pytest.fixture(scope="module")
-def trials(synthesizer) -> list[quality.Trial]:
-    return quality.trials(synthesizer.speakers, len(synthesizer.speakers))
+def trials(synthesizer) -> list[data.Trial]:
+    return data.trials(synthesizer.speakers, len(synthesizer.speakers))
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +39,10 @@ def test_it_is_small_and_has_several_voices(synthesizer):
 
 def test_a_recogniser_understands_it(trials, sounds):
     recognise = listening.Recogniser(listening.prepare_recogniser())
-    heard, texts = quality.transcripts(sounds, recognise), [trial.text for trial in trials]
+    heard, texts = judging.transcripts(sounds, recognise), [trial.text for trial in trials]
     rng = np.random.default_rng(0)
     rates = [
-        quality.error_rate(heard, said, quality.syllables)
+        judging.error_rate(heard, said, quality.syllables)
         for said in (texts, [quality.shuffled(text, rng) for text in texts])
     ]
     assert rates[0] < 0.35 and rates[1] > 0.6
@@ -50,5 +51,5 @@ def test_a_recogniser_understands_it(trials, sounds):
 def test_every_sentence_is_nearest_to_the_voice_that_was_asked_for(trials, sounds):
     voiceprint = Voiceprint(listening.prepare_encoder())
     known = {file.stem: np.load(file) for file in (TINY / "am" / "speakers").glob("*.npy")}
-    share, _ = quality.ranking(np.stack([voiceprint.embed(x) for x in sounds]), [x.speaker for x in trials], known)
+    share, _ = judging.ranking(np.stack([voiceprint.embed(x) for x in sounds]), [x.speaker for x in trials], known)
     assert share >= 0.8

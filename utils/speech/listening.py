@@ -14,12 +14,12 @@ import openvino as ov
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv1d
-from transformers.audio_utils import mel_filter_bank
 
 from utils import weights
 from utils.convert import cached
 from utils.models import tracing
 from utils.speech.speaker_encoder import HOP, SAMPLE_RATE, WINDOW
+from utils.speech.spectra import mel_filters
 
 FFT, MELS = 400, 40  # samples and channels of the speaker encoder's spectrogram
 WHISPER = ("whisper_base_1", "whisper_base_2")  # the packages that share its file
@@ -40,7 +40,7 @@ class SpeakerEncoder(nn.Module):
         super().__init__()
         self.lstm = nn.LSTM(MELS, 256, 3, batch_first=True)
         self.linear = nn.Linear(256, 256)
-        filters = mel_filter_bank(FFT // 2 + 1, MELS, 0.0, SAMPLE_RATE / 2, SAMPLE_RATE, "slaney", "slaney")
+        filters = mel_filters(FFT, MELS, SAMPLE_RATE)
         self.register_buffer("filters", torch.from_numpy(filters).float(), persistent=False)
         turns = 2 * torch.pi / FFT * (torch.outer(torch.arange(FFT // 2 + 1), torch.arange(FFT)) % FFT)
         waves = torch.hann_window(FFT) * torch.cat([turns.cos(), turns.sin()])

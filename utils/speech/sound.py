@@ -1,11 +1,14 @@
-"""Short sounds in a notebook: players that keep what they play as MP3."""
+"""Sounds in files and notebooks: read at a sample rate, written as WAV, played as MP3 that the notebook keeps."""
 
 from __future__ import annotations
 
+import wave
 from base64 import b64encode
 from collections.abc import Mapping
 from html import escape
 from io import BytesIO
+from itertools import chain
+from pathlib import Path
 
 import av
 import numpy as np
@@ -38,3 +41,35 @@ def mp3(samples: np.ndarray, sample_rate: int, bit_rate: int = BIT_RATE) -> byte
         container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
     return written.getvalue()
+
+
+def read(path: str | Path, sample_rate: int, longest_s: float = float("inf")) -> np.ndarray:
+    """The sound of an audio or video file, [S] float32: the mean of its channels, of at most `longest_s` seconds.
+
+    Raises ValueError for a file that is missing, cannot be decoded, or holds no sound.
+    """
+    if not Path(path).is_file():
+        raise ValueError(f"{path} does not exist. Correct its name.")
+    pieces: list[np.ndarray] = [np.zeros(0, np.float32)]
+    try:
+        with av.open(f"file:{path}") as container:  # a colon in the name is no protocol
+            if not container.streams.audio:
+                raise ValueError(f"{path} holds no sound. Give a file that does.")
+            resampler = av.AudioResampler("fltp", None, sample_rate)
+            for decoded in chain(container.decode(audio=0), [None]):  # None: what the resampler still holds
+                pieces += [frame.to_ndarray().mean(0) for frame in resampler.resample(decoded)]
+                if sum(map(len, pieces)) >= longest_s * sample_rate:
+                    break
+    except av.FFmpegError as error:
+        raise ValueError(
+            f"{path} cannot be decoded ({error.strerror}): it is damaged or of an unknown format. Give another file."
+        ) from error
+    samples = np.concatenate(pieces)
+    return samples if longest_s == float("inf") else samples[: round(longest_s * sample_rate)]
+
+
+def write_wav(path: str | Path, samples: np.ndarray, sample_rate: int) -> None:
+    """Write samples [S] as a WAV file of 16 bits and one channel; what is beyond -1..1 is clipped."""
+    with wave.open(str(path), "wb") as file:
+        file.setparams((1, 2, sample_rate, 0, "NONE", ""))
+        file.writeframes((np.clip(samples, -1, 1) * 32767).round().astype("<i2").tobytes())

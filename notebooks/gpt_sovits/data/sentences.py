@@ -1,7 +1,7 @@
 """What the voices say: sentences for training, English and Mandarin, and others that training never sees.
 
-Mandarin ones are SAMBERT's; English ones are composed here, of everyday patterns, lists of words and thousands of other
-frequent ones: who has heard only a few words learns these instead of sounds.
+Mandarin ones come from `utils.speech.sentences`. English ones are composed here, of everyday patterns, lists of words
+and thousands of other frequent words: with few words a network learns the words instead of the sounds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import numpy as np
 
 from notebooks.gpt_sovits.pipeline.english import English
-from notebooks.sambert_hifigan.pipeline.frontend import Frontend, standard_tables
+from notebooks.gpt_sovits.pipeline.mandarin import Mandarin
 from utils import weights
 from utils.speech.listening import WHISPER
 from utils.speech.sentences import english, mandarin
@@ -71,7 +71,8 @@ WORDS = {
 def training_sentences(language: str, count: int, seed: int = 0) -> list[str]:
     """So many different sentences of a language, none of HELD_OUT, the same for the same seed."""
     if language == "zh":
-        made = mandarin.training_sentences(Frontend(standard_tables([])), 2 * count, seed)
+        reader = Mandarin()
+        made = mandarin.training_sentences(lambda word: set(reader.pinyin(word)), 2 * count, seed)
         return [text for text in made if SHORTEST["zh"] <= len(text) <= LONGEST["zh"]][:count]
     rng, frequent = np.random.default_rng(seed), frequent_words()[:FREQUENT]
     slots = {slot: words.split(",") for slot, words in WORDS.items()}

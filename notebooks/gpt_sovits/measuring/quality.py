@@ -19,22 +19,13 @@ from transformers.models.whisper.english_normalizer import EnglishTextNormalizer
 
 from notebooks.gpt_sovits.network.reference import Reference
 from notebooks.gpt_sovits.pipeline import audio_io as recording
+from notebooks.gpt_sovits.pipeline import mandarin
 from notebooks.gpt_sovits.pipeline.audio_io import Sound
-from notebooks.sambert_hifigan.measuring.quality import (
-    DISTANCE,
-    FIRST,
-    OPINION,
-    SIMILARITY,
-    Recognise,
-    characters,
-    error_rate,
-    griffin_lim,
-    mel_distance,
-    ranking,
-    transcripts,
-)
 from utils import compare, paths
+from utils.speech import judging
+from utils.speech.judging import DISTANCE, FIRST, OPINION, SIMILARITY, Recognise, error_rate, ranking, transcripts
 from utils.speech.speaker_encoder import LOUDNESS, SAMPLE_RATE, Voiceprint, resampled
+from utils.speech.spectra import griffin_lim, mel_distance
 
 SAMPLES = paths.notebook_dir(__package__) / "samples"  # voices to clone
 WORDS, CHARACTERS = "word error rate, English", "character error rate, Mandarin"
@@ -145,6 +136,13 @@ def words(text: str) -> list[str]:
 
 
 NORMALISED = EnglishTextNormalizer({})  # without its table of British and American spellings
+
+
+def characters(text: str) -> list[str]:
+    """The characters of a text as `judging.characters` counts them, with the normaliser of the front end."""
+    return judging.characters(text, mandarin.normalise)
+
+
 UNITS = {"en": (WORDS, words), "zh": (CHARACTERS, characters)}
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,12 +24,12 @@ from sklearn.cluster import KMeans
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
-from transformers.audio_utils import mel_filter_bank
 
 from notebooks.gpt_sovits.network.layers import Attention, masked
 from notebooks.gpt_sovits.network.sovits import NOISE, SynthesizerTrn
 from notebooks.gpt_sovits.training.bert import IGNORED
 from notebooks.gpt_sovits.training.guided_attention import Gaze
+from utils.speech.spectra import mel_filters
 from utils.training.loop import half, matrices, optimise
 from utils.training.vocoder import spectral_error
 
@@ -125,15 +124,10 @@ def slices(x: Tensor, starts: Tensor, hop: int = 1) -> Tensor:
     return torch.stack([row[..., start * hop : (start + SLICE) * hop] for row, start in zip(x, starts, strict=True)])
 
 
-@cache
-def _filters(bins: int, rate: int) -> Tensor:
-    return torch.from_numpy(mel_filter_bank(bins, MELS, 0.0, rate / 2, rate, "slaney", "slaney")).float()
-
-
 def mel(network: SynthesizerTrn, sound: Tensor) -> Tensor:
     """Logarithms of amplitudes in mel channels, [B, MELS, T] for sound [B, T * 640]."""
     data = network.config["data"]
-    filters = _filters(data["filter_length"] // 2 + 1, data["sampling_rate"])
+    filters = torch.from_numpy(mel_filters(data["filter_length"], MELS, data["sampling_rate"])).float()
     return (network.spectrogram(sound).transpose(1, 2) @ filters).clamp_min(1e-3).log().transpose(1, 2)
 
 

@@ -23,6 +23,7 @@ from openvino import opset13 as ops
 from torch import Tensor, nn
 
 from notebooks.sambert_hifigan.convert.loops import inside, looped
+from notebooks.sambert_hifigan.data import training_sentences
 from notebooks.sambert_hifigan.network.acoustic import KanTtsSAMBERT, load_acoustic
 from notebooks.sambert_hifigan.network.checkpoint import parameters
 from notebooks.sambert_hifigan.network.decoder import MelDecoder
@@ -33,7 +34,6 @@ from notebooks.sambert_hifigan.pipeline.frontend import standard_tables
 from utils import weights
 from utils.convert import cached
 from utils.models import tracing
-from utils.speech.sentences.mandarin import training_sentences
 
 PRECISIONS = ("FP32", "FP16", "INT8")  # of the weights; INT8: the vocoder's, and what it computes with, the others FP16
 MODELS = {  # checkpoint: its name in checkpoints.toml; ram_gb: what converting, judging and measuring it takes

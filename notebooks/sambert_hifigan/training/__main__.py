@@ -26,16 +26,19 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from notebooks.sambert_hifigan import convert
+from notebooks.sambert_hifigan.data import spelled, training_sentences, trials
 from notebooks.sambert_hifigan.measuring import quality
 from notebooks.sambert_hifigan.network.acoustic import KanTtsSAMBERT, save_acoustic, stretch
+from notebooks.sambert_hifigan.network.reference import Reference
 from notebooks.sambert_hifigan.network.vocoder import Generator, save_vocoder
 from notebooks.sambert_hifigan.pipeline import SPEAKERS, Synthesizer
 from notebooks.sambert_hifigan.pipeline.frontend import Frontend
 from notebooks.sambert_hifigan.training.alignment import BASE_F0, FFT, MELS, SPAN_F0, TABLES, Lesson, join, read_lessons
 from utils import paths, weights
-from utils.speech.kokoro_teacher import HOP, RATE, STYLE, Teacher, spelled
+from utils.speech import judging
+from utils.speech.kokoro_teacher import HOP, RATE, STYLE, Teacher
 from utils.speech.listening import MOS, Recogniser, prepare_encoder, prepare_recogniser
-from utils.speech.sentences.mandarin import HELD_OUT, training_sentences
+from utils.speech.sentences.mandarin import HELD_OUT
 from utils.speech.speaker_encoder import Voiceprint
 from utils.training.loop import half, optimise
 from utils.training.vocoder import Critic, Critics, opinions, spectral_error
@@ -348,14 +351,14 @@ def save(folder: Path, acoustic: KanTtsSAMBERT, vocoder: Generator, voices: dict
 def report(voices: dict[str, Tensor], recognise: Recogniser, opinion: MOS) -> None:
     """Print the quality on held-out sentences, beside the teacher's, and how near new voices are met."""
     synthesizer, teacher, voiceprint = Synthesizer(convert.prepare()), Teacher(), Voiceprint(prepare_encoder())
-    trials = quality.trials(list(NAMED))
+    examined = trials(list(NAMED))
     spellings = [spelled(synthesizer.frontend.read(text)) for text in HELD_OUT]
-    said = [teacher(groups, teacher.styles[NAMED[x.speaker]]) for groups, x in zip(spellings, trials, strict=True)]
-    heard = quality.transcripts([x.samples for x in said], recognise, "the teacher is heard")
-    rate = quality.error_rate(heard, HELD_OUT, quality.characters)
+    said = [teacher(groups, teacher.styles[NAMED[x.speaker]]) for groups, x in zip(spellings, examined, strict=True)]
+    heard = judging.transcripts([x.samples for x in said], recognise, "the teacher is heard")
+    rate = judging.error_rate(heard, HELD_OUT, quality.characters)
     known = {name: voices[name].numpy() for name in NAMED}
-    judge = quality.Judge(trials, recognise, voiceprint, opinion, known)
-    reference = quality.Reference(TINY, synthesizer)
+    judge = quality.Judge(examined, recognise, voiceprint, opinion, known)
+    reference = Reference(TINY, synthesizer)
     for row in quality.table(judge, {"FP16": quality.Converted(synthesizer)}, reference, rate):
         print(", ".join(f"{key} {x:.3f}" if isinstance(x, float) else f"{key} {x}" for key, x in row.items()))
     for name in UNSEEN:

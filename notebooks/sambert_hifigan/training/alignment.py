@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 from tqdm import tqdm
-from transformers.audio_utils import mel_filter_bank
 
 from notebooks.sambert_hifigan.pipeline.frontend import Frontend, standard_tables
 from utils.speech.kokoro_teacher import HOP, RATE
+from utils.speech.spectra import mel_filters
 
 MELS, FFT, WINDOW = 80, 1024, 800  # channels; samples of the transform and of its window
 FLOOR = 1e-5  # of amplitudes: a lower one is as good as silence
@@ -82,7 +82,7 @@ def _window() -> Tensor:
 
 @cache
 def _filters() -> Tensor:
-    return torch.from_numpy(mel_filter_bank(FFT // 2 + 1, MELS, 0.0, RATE / 2, RATE, "slaney", "slaney")).float()
+    return torch.from_numpy(mel_filters(FFT, MELS, RATE)).float()
 
 
 def mel_spectrogram(samples: Tensor) -> Tensor:

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from notebooks.sambert_hifigan import convert, figures
+from notebooks.sambert_hifigan.data import spelled
 from notebooks.sambert_hifigan.pipeline import Synthesizer
 from notebooks.sambert_hifigan.training import __main__ as training
 from utils import paths
-from utils.speech.kokoro_teacher import RATE, Teacher, spelled
+from utils.speech.kokoro_teacher import RATE, Teacher
 from utils.speech.sentences.mandarin import HELD_OUT
 from utils.speech.sound import mp3
 

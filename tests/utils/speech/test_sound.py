@@ -6,6 +6,7 @@ from io import BytesIO
 
 import av
 import numpy as np
+import pytest
 
 from utils.speech import sound
 
@@ -33,3 +34,19 @@ def test_a_high_rate_is_lowered_where_mp3_would_need_more_bits_than_asked_for():
         assert abs(len(heard) - 2 * rate) < 0.1 * rate
         middle = heard[rate // 2 : rate // 2 + rate]  # a second: bins of 1 Hz
         assert abs(np.abs(np.fft.rfft(middle)).argmax() - 440) <= 1
+
+
+def test_what_is_written_is_read_at_another_rate(tmp_path):
+    tone = np.sin(2 * np.pi * 440 * np.arange(16_000) / 16_000).astype(np.float32) / 2
+    sound.write_wav(tmp_path / "tone.wav", tone, 16_000)
+    assert np.abs(sound.read(tmp_path / "tone.wav", 16_000) - tone).max() < 1e-4
+    assert len(sound.read(tmp_path / "tone.wav", 8_000)) == pytest.approx(8_000, abs=64)
+    assert len(sound.read(tmp_path / "tone.wav", 8_000, longest_s=0.25)) == 2_000
+
+
+def test_what_holds_no_sound_is_refused(tmp_path):
+    (tmp_path / "text.wav").write_text("no sound")
+    with pytest.raises(ValueError, match="cannot be decoded"):
+        sound.read(tmp_path / "text.wav", 16_000)
+    with pytest.raises(ValueError, match="does not exist"):
+        sound.read(tmp_path / "none.wav", 16_000)

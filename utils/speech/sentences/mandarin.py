@@ -7,12 +7,10 @@ dictionary, and words are among them for every syllable that Mandarin has in eve
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 
 import numpy as np
 from jieba import get_module_res
-
-from notebooks.sambert_hifigan.pipeline.frontend import Frontend
 
 HELD_OUT = """
 早上好，昨天晚上睡得好吗？
@@ -94,10 +92,13 @@ SHARE = 0.4  # of the sentences that are made of such words
 SHORTEST, LONGEST = 6, 24  # characters of a sentence
 
 
-def training_sentences(frontend: Frontend, count: int, seed: int = 0) -> list[str]:
-    """So many different sentences, none of HELD_OUT, the same for the same seed."""
+def training_sentences(syllables: Callable[[str], set[Hashable]], count: int, seed: int = 0) -> list[str]:
+    """So many different sentences, none of HELD_OUT, the same for the same seed.
+
+    syllables: those of a word, with their tones, as the reader of the model that is trained has them.
+    """
     rng, slots = np.random.default_rng(seed), dictionary()
-    rare = iter(covering(frontend, slots.pop("all")))
+    rare = iter(covering(syllables, slots.pop("all")))
     plain, special = ([p for p in PATTERNS if ("{w}" in p) is wanted] for wanted in (False, True))
     made: dict[str, None] = {}
     while len(made) < count:
@@ -125,11 +126,11 @@ def dictionary() -> dict[str, list[str]]:
     return found | LISTED | {"all": [word for word, _ in chinese[:COMMON] if len(word) < 4]}
 
 
-def covering(frontend: Frontend, words: list[str]) -> Iterator[str]:
+def covering(syllables: Callable[[str], set[Hashable]], words: list[str]) -> Iterator[str]:
     """Those words that have a syllable, tone included, which no word before them has."""
-    seen: set[tuple[str, int]] = set()
+    seen: set[Hashable] = set()
     for word in words:
-        said = {(syllable.pinyin, syllable.tone) for foot in frontend.reader.read(word) for w in foot for syllable in w}
-        if not said <= seen:
-            seen |= said
+        spoken = syllables(word)
+        if not spoken <= seen:
+            seen |= spoken
             yield word
