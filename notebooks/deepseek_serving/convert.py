@@ -1,7 +1,7 @@
 """Checkpoint to the IR folder that is served: optimum-intel's export, then INT8 or INT4 weights by NNCF.
 
-The steps are those of `utils.models.llm`, cached under the same keys as in graph_customization: what one of the two
-notebooks converted, the other finds.
+The steps are those of `utils.models.llm`. Other notebooks with the same checkpoint and options
+share the cached folders.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from utils.models import llm
 
 PRECISIONS = ("INT4", "INT8", "FP16")
 
-# What MODEL may be: checkpoint, how its INT4 is made (one of llm.COMPRESSIONS) and in groups of how many weights,
-# memory its export takes, and whether its chat template opens <think>, so that every answer begins as a thought.
-# The smaller a model, the more 4 bits hurt it, and the less it costs to look at data while choosing them.
+# Values of MODEL. checkpoint: in checkpoints.toml. int4: what INT4 means for it, one of llm.COMPRESSIONS.
+# group_size: of its INT4 weights. ram_gb: memory that its export needs. thinks: whether its chat template ends with
+# <think>, so that every answer begins with thoughts.
+# The tiny model loses most by rounding to 4 bits, and scale estimation costs least on it.
 MODELS = {
     "tiny": {
         "checkpoint": "smollm2",
@@ -42,21 +43,26 @@ MODELS = {
 
 
 def checkpoint_folder(model: str = "tiny") -> Path:
-    """The transformers folder of a model (or of the reader's own, CHECKPOINT=path), made from a GGUF file."""
-    return llm.transformers_folder(model, weights.resolve(_settings(model)["checkpoint"]))
+    """The transformers folder of a model, or of the checkpoint at CHECKPOINT; a GGUF file is converted once."""
+    name = _settings(model)["checkpoint"]
+    return llm.transformers_folder(name, weights.resolve(name))
 
 
 def prepare(model: str = "tiny", precision: str = "INT4") -> Path:
-    """The IR folder of a model with tokenizers, at one of PRECISIONS. Converted once, then cached.
+    """The IR folder of a model at one of PRECISIONS, with tokenizers. It is converted once and cached.
 
-    Raises ValueError for an unknown name, preflight.NotEnough where memory or disk will not do.
+    Raises ValueError for an unknown name, preflight.NotEnough where memory or disk is too small.
     """
     settings = _settings(model)
     if precision not in PRECISIONS:
         raise ValueError(f"There is no {precision} of {model}. Choose one of: {', '.join(PRECISIONS)}.")
-    recipe = settings["int4"] if precision == "INT4" else precision
-    sizes = {"group_size": settings["group_size"], "ram_gb": settings["ram_gb"]}
-    return llm.ir_folder(model, checkpoint_folder(model), recipe, **sizes)
+    return llm.ir_folder(
+        settings["checkpoint"],
+        checkpoint_folder(model),
+        settings["int4"] if precision == "INT4" else precision,
+        group_size=settings["group_size"],
+        ram_gb=settings["ram_gb"],
+    )
 
 
 def _settings(model: str) -> dict:

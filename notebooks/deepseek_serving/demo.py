@@ -1,4 +1,4 @@
-"""The demo: a chat with the thoughts folded away, the speed shown, and a stop button that stops the server's work."""
+"""The demo: a chat with folded thoughts, the speed, and a stop button that also stops the server's work."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ from notebooks.deepseek_serving.pipeline import Client, ServerError, Stream
 from notebooks.deepseek_serving.server import repository, serve
 from utils import paths
 
-LONGEST = 4000  # characters of a question
-EVERY = 0.05  # seconds between two updates of the page
-AT_ONCE = 16  # visitors answered at the same time
-SENTENCES = (ServerError, ValueError, OSError)  # of this collection; others stay tracebacks in the log
+MAX_CHARACTERS = 4000  # of a question
+UPDATE_S = 0.05  # between two updates of the page
+MAX_CONCURRENT = 16  # visitors who get answers at the same time
+SHOWN_ERRORS = (ServerError, ValueError, OSError)  # their messages are for users; others are logged with a traceback
 
 
 def make_demo(model: str = "tiny", device: str = "CPU", url: str | None = None) -> gr.Blocks:
-    """The Blocks of the demo. It talks to the server at `url`, by default to one of its own, which starts with the
-    first question and ends with this process."""
-    running: dict[str, Stream] = {}  # by visitor
+    """The Blocks of the demo. It uses the server at `url`.
+
+    Without a URL it starts its own server with the first question, and ends it with this process.
+    """
+    running: dict[str, Stream] = {}  # by the visitor's session
 
     with gr.Blocks(title="A model server") as demo:
         gr.Markdown(
@@ -46,15 +48,15 @@ def make_demo(model: str = "tiny", device: str = "CPU", url: str | None = None) 
         speed = gr.Textbox(label="Speed", interactive=False)
         gr.Examples([["Why is the sky blue?"], ["Write a long story about a lighthouse keeper."]], question)
 
-        def respond(asked: str, history: list, length: int, temperature: float, request: gr.Request) -> Iterator[tuple]:
+        def respond(text: str, history: list, length: int, temperature: float, request: gr.Request) -> Iterator[tuple]:
             try:
-                messages = conversation(history, asked)
-                client, who = _client(url, model, device)
+                messages = conversation(history, text)
+                client, server = _client(url, model, device)
                 with client.stream(messages, max_tokens=int(length), temperature=temperature) as stream:
                     running[request.session_hash] = stream
-                    for shown, text in page(stream):
-                        yield "", [*history, {"role": "user", "content": asked}, *shown], f"{text}, by {who}"
-            except SENTENCES as error:
+                    for answer, rate in page(stream):
+                        yield "", [*history, {"role": "user", "content": text}, *answer], f"{rate}, by {server}"
+            except SHOWN_ERRORS as error:
                 raise gr.Error(str(error)) from error
             finally:
                 running.pop(request.session_hash, None)
@@ -63,37 +65,39 @@ def make_demo(model: str = "tiny", device: str = "CPU", url: str | None = None) 
             if stream := running.get(request.session_hash):
                 stream.close()
 
-        given = [question, chat, length, temperature]
-        shown = [question, chat, speed]
+        inputs, outputs = [question, chat, length, temperature], [question, chat, speed]
+        options = {"api_name": "respond", "concurrency_limit": MAX_CONCURRENT, "concurrency_id": "respond"}
         for event in (send.click, question.submit):
-            event(respond, given, shown, api_name="respond", concurrency_limit=AT_ONCE, concurrency_id="respond")
+            event(respond, inputs, outputs, **options)
         for event in (stop.click, clear.click):
             event(end, None, None, api_name=False, queue=False)
         demo.unload(end)
     return demo
 
 
-def conversation(history: list[dict], asked: str) -> list[dict]:
-    """The messages to send: what was said so far without the thoughts, and the new question.
+def conversation(history: list[dict], question: str) -> list[dict]:
+    """The messages to send: the earlier ones without thoughts, and the new question.
 
     Raises ValueError for a question that is empty or too long.
     """
-    if not asked.strip():
+    if not question.strip():
         raise ValueError("The question is empty: type one first.")
-    if len(asked) > LONGEST:
-        raise ValueError(f"The question has {len(asked)} characters; the demo takes up to {LONGEST}. Shorten it.")
-    said = [
+    if len(question) > MAX_CHARACTERS:
+        raise ValueError(
+            f"The question has {len(question)} characters; the demo takes up to {MAX_CHARACTERS}. Shorten it."
+        )
+    messages = [
         {"role": message["role"], "content": _text(message["content"])}
         for message in history
         if not (message.get("metadata") or {}).get("title")
     ]
-    return [*said, {"role": "user", "content": asked}]
+    return [*messages, {"role": "user", "content": question}]
 
 
 def page(stream: Stream) -> Iterator[tuple[list[dict], str]]:
-    """(messages to show, speed) as the answer comes; thoughts are a message of their own that can be folded.
+    """Yield (messages to show, speed) while the answer is streamed; thoughts are a separate message that folds.
 
-    Raises what reading the stream raises, after all that came before it was shown.
+    Errors of the stream are raised after all text before them was yielded.
     """
     pieces, errors = 0, []
 
@@ -105,11 +109,11 @@ def page(stream: Stream) -> Iterator[tuple[list[dict], str]]:
         except Exception as error:
             errors.append(error)
 
-    reader = threading.Thread(target=read, daemon=True)  # so that a slow page does not slow the stream it times
+    reader = threading.Thread(target=read, daemon=True)  # a slow page must not slow the stream
     reader.start()
     shown = 0
     while reader.is_alive():
-        reader.join(EVERY)
+        reader.join(UPDATE_S)
         if pieces > shown:
             shown = pieces
             yield _messages(stream, done=False), _speed(stream, pieces)
@@ -142,7 +146,7 @@ def _speed(stream: Stream, pieces: int) -> str:
 
 
 def _text(content) -> str:
-    """A message's text; Gradio hands content back as text or as a list of parts."""
+    """The text of a message, which Gradio returns as text or as a list of parts."""
     if isinstance(content, str):
         return content
     return "".join(part.get("text", "") for part in content if isinstance(part, dict))
@@ -150,15 +154,15 @@ def _text(content) -> str:
 
 @cache
 def _client(url: str | None, model: str, device: str) -> tuple[Client, str]:
-    """A client, and who it talks to. The server of this demo's own ends with the process."""
+    """A client, and the name of its server. A server that the demo starts ends with the process."""
     thinks = convert.MODELS[model]["thinks"]
     if url:
         return Client(url, thinks=thinks), url
     stack = ExitStack()
     atexit.register(stack.close)
-    place = paths.models_dir() / "repositories"  # on the disk of the converted models, where links cost no space
-    place.mkdir(parents=True, exist_ok=True)
-    folder = Path(stack.enter_context(TemporaryDirectory(dir=place))) / "models"
+    parent = paths.models_dir() / "repositories"  # on the disk of the converted models, so that links suffice
+    parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(stack.enter_context(TemporaryDirectory(dir=parent))) / "models"
     repository.write(folder, model, convert.prepare(model), device=device)
     server = stack.enter_context(serve(folder, quiet=True))
     return Client(server.url, server.model, thinks=thinks), server.title

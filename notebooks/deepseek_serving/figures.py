@@ -1,4 +1,4 @@
-"""Pictures: why continuous batching is faster, and throughput against the number of clients."""
+"""Figures: why continuous batching is faster, and throughput against the number of clients."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from matplotlib.figure import Figure
 INK, LINE, PROMPT, ANSWER = "#23303f", "#8793a1", "#8793a1", "#d97a00"
 COLOURS = {"openvino": "#d97a00", "llama.cpp": "#3a6ea5", "transformers": "#8793a1"}
 STYLES = {"": "-", "prefix caching off": ":"}
-# (arrives at step, tokens of the answer) of six requests
+# Six requests: (step of arrival, tokens of the answer)
 REQUESTS = ((0, 7), (0, 3), (1, 9), (1, 2), (3, 5), (4, 4))
 
 
 def batching_picture(seats: int = 3) -> Figure:
-    """Six requests on a server with three seats: whole batches above, a seat taken as soon as it is free below."""
+    """Six requests on a server with `seats` seats: static batches above, continuous batching below."""
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     panels = figure.subplots(2, 1, sharex=True)
     for axes, title, starts in (
@@ -59,24 +59,24 @@ def _continuously(seats: int) -> list[tuple[int, int]]:
 def load_picture(rows: Iterable[Mapping]) -> Figure:
     """Tokens per second over all clients, and the median time to the first token, against the number of clients.
 
-    rows: of the speed table; the workload begins with the number of clients.
+    rows: speed rows whose workload begins with the number of clients.
     """
     lines: dict[tuple[str, str, str], list[tuple[int, float, float]]] = {}
     for row in rows:
-        what = row.get("label", "").rpartition("first token p99")[0].rstrip(", ")
+        setting = row.get("label", "").rpartition("first token p99")[0].rstrip(", ")
         point = (int(row["workload"].split()[0]), row["throughput"], row["median_ms"])
-        lines.setdefault((row["runtime"], row["precision"], what), []).append(point)
+        lines.setdefault((row["runtime"], row["precision"], setting), []).append(point)
     figure = Figure(figsize=(9, 3.4), layout="constrained")
-    speed, first = figure.subplots(1, 2)
-    for (runtime, precision, what), points in lines.items():
-        clients, speeds, firsts = zip(*sorted(points), strict=True)
-        style = {"INT8": "--", "FP16": "-."}.get(precision, STYLES.get(what, "-"))
+    speed, latency = figure.subplots(1, 2)
+    for (runtime, precision, setting), points in lines.items():
+        clients, speeds, latencies = zip(*sorted(points), strict=True)
+        style = {"INT8": "--", "FP16": "-."}.get(precision, STYLES.get(setting, "-"))
         look = {"color": COLOURS.get(runtime, INK), "linestyle": style, "marker": "o", "markersize": 4}
-        label = f"{runtime} {precision}" + (f", {what}" if what else "")
+        label = f"{runtime} {precision}" + (f", {setting}" if setting else "")
         speed.plot(clients, speeds, label=label, **look)
-        first.plot(clients, firsts, **look)
+        latency.plot(clients, latencies, **look)
     _finish(speed, "tokens per second, all clients together")
-    _finish(first, "time to the first token, median, ms")
+    _finish(latency, "time to the first token, median, ms")
     speed.legend(fontsize=7)
     return figure
 

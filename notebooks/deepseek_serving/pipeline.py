@@ -1,5 +1,6 @@
-"""Talk to an OpenAI-compatible model server (OpenVINO Model Server, or the local one of this lesson): chat, stream,
-thoughts apart from answers, cancel. Copy this one file; it needs `httpx` and nothing else.
+"""A client of OpenAI-compatible model servers (OpenVINO Model Server, or the local one of this notebook).
+
+It chats, streams, separates thoughts from answers, and cancels. Copy this one file; it needs `httpx` and nothing else.
 
     with Client("http://127.0.0.1:8000") as client:
         print(client.chat("What is the capital of France?", max_tokens=64).answer)
@@ -25,16 +26,18 @@ OPEN, CLOSE = "<think>", "</think>"
 
 
 class ServerError(RuntimeError):
-    """The server refused, failed or went away; the sentence says which. status: of the HTTP reply, 0 for none;
-    retry_after: seconds that a busy server asks to wait, or None."""
+    """The server rejected the request, failed or disconnected; the message says which.
 
-    def __init__(self, sentence: str, status: int = 0, retry_after: float | None = None) -> None:
-        super().__init__(sentence)
+    status: of the HTTP reply, 0 for none. retry_after: seconds that a busy server asks to wait, or None.
+    """
+
+    def __init__(self, message: str, status: int = 0, retry_after: float | None = None) -> None:
+        super().__init__(message)
         self.status, self.retry_after = status, retry_after
 
 
 class Delta(NamedTuple):
-    """What a piece of a stream adds to the thoughts and to the answer."""
+    """The text that a piece of a stream adds to the thoughts and to the answer."""
 
     reasoning: str = ""
     answer: str = ""
@@ -42,85 +45,84 @@ class Delta(NamedTuple):
 
 @dataclass
 class Reply:
-    """A whole reply. Times in seconds since the request was sent; tokens as the server counted them, or None."""
+    """A whole reply. Times are in seconds since the request was sent; token counts are the server's or None."""
 
     reasoning: str = ""
     answer: str = ""
-    finish_reason: str | None = None  # "stop": it had said all; "length": max_tokens came first; None: cut off
+    finish_reason: str | None = None  # "stop": complete; "length": max_tokens reached; None: interrupted
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
-    first_token_s: float | None = None  # known of streams
+    first_token_s: float | None = None  # only for streams
     seconds: float = 0.0
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Of a stream: the tokens after the first, by the time that they took; else all, by the whole time."""
+        """For a stream: the tokens after the first over the time after the first; else all tokens over all time."""
         if not self.completion_tokens or self.completion_tokens < 2 or self.first_token_s is None:
             return self.completion_tokens / self.seconds if self.completion_tokens and self.seconds else None
-        spent = self.seconds - self.first_token_s
-        return (self.completion_tokens - 1) / spent if spent > 0 else None
+        decoding_s = self.seconds - self.first_token_s
+        return (self.completion_tokens - 1) / decoding_s if decoding_s > 0 else None
 
 
 class ReasoningSplitter:
-    """Tells `<think>thoughts</think>answer` apart while it comes, however the text is cut into pieces.
+    """Splits `<think>thoughts</think>answer` while it is streamed, wherever the text is cut into pieces.
 
-    inside: whether the text begins within the thoughts, because the chat template has written `<think>` already
-    (DeepSeek-R1 and its distillations); the tag is then not needed, and dropped if it comes all the same.
-    Tags count once, at the beginning and at the end of the thoughts: later ones are part of the answer. White space
-    around the thoughts and between them and the answer belongs to neither.
+    inside: whether the text begins within the thoughts, because the chat template ends with `<think>` (DeepSeek-R1 and
+    its distillations). A `<think>` at the beginning of such a text is removed. Only the first `<think>` and the first
+    `</think>` count; later tags are part of the answer. White space around the thoughts is removed.
     """
 
     def __init__(self, inside: bool = False) -> None:
         self.inside = inside
-        self._part = "start"  # then "thoughts" (or not), then "answer"
-        self._begun = False  # whether this part has had anything but white space
-        self._held = ""  # text that may yet turn out to be a tag, or the white space before one
+        self._part = "start"  # then "thoughts" (if there are any), then "answer"
+        self._has_text = False  # whether this part has had anything but white space
+        self._pending = ""  # text that may be the beginning of a tag, or the white space before one
 
     def feed(self, piece: str) -> Delta:
-        """What can be told apart for certain after this piece of text."""
-        self._held += piece
+        """Add a piece of text; returns all text whose part is certain by now."""
+        self._pending += piece
         if self._part == "start":
             self._begin()
         reasoning = self._thoughts() if self._part == "thoughts" else ""
         return Delta(reasoning, self._answer() if self._part == "answer" else "")
 
     def finish(self) -> Delta:
-        """What was held back, now that no more text comes."""
-        held, self._held = self._held, ""
+        """The pending text at the end of the stream."""
+        pending, self._pending = self._pending, ""
         if self._part == "answer" or (self._part == "start" and not self.inside):
-            return Delta(answer=held)
-        return Delta(reasoning=held.rstrip() if self._begun else held.strip())
+            return Delta(answer=pending)
+        return Delta(reasoning=pending.rstrip() if self._has_text else pending.strip())
 
     def _begin(self) -> None:
-        """Decide which part comes first, as soon as that can be told."""
-        text = self._held.lstrip()
+        """Decide which part is first, as soon as that is certain."""
+        text = self._pending.lstrip()
         if text.startswith(OPEN):
-            self._part, self._held = "thoughts", text[len(OPEN) :]
+            self._part, self._pending = "thoughts", text[len(OPEN) :]
         elif text and not OPEN.startswith(text):
             self._part = "thoughts" if self.inside else "answer"
-            self._begun = not self.inside  # without thoughts before it, an answer stays as it is
+            self._has_text = not self.inside  # without thoughts, an answer keeps its white space
 
     def _thoughts(self) -> str:
-        text, tag, rest = self._held.partition(CLOSE)
+        text, tag, rest = self._pending.partition(CLOSE)
         if not tag:
-            sure = _sure(text)
-            text, rest = text[:sure], text[sure:]
-        text = text.rstrip() if self._begun else text.strip()
-        self._held = rest
+            length = _certain_length(text)
+            text, rest = text[:length], text[length:]
+        text = text.rstrip() if self._has_text else text.strip()
+        self._pending = rest
         if tag:
-            self._part, self._begun = "answer", False
+            self._part, self._has_text = "answer", False
         else:
-            self._begun = self._begun or bool(text)
+            self._has_text = self._has_text or bool(text)
         return text
 
     def _answer(self) -> str:
-        text, self._held = self._held if self._begun else self._held.lstrip(), ""
-        self._begun = self._begun or bool(text)
+        text, self._pending = self._pending if self._has_text else self._pending.lstrip(), ""
+        self._has_text = self._has_text or bool(text)
         return text
 
 
-def _sure(text: str) -> int:
-    """How many of these characters are thoughts, even if white space and a closing tag should end here."""
+def _certain_length(text: str) -> int:
+    """The number of characters that are thoughts even if the rest is white space and the beginning of a closing tag."""
     tag = next((n for n in range(len(CLOSE) - 1, 0, -1) if text.endswith(CLOSE[:n])), 0)
     return len(text[: len(text) - tag].rstrip())
 
@@ -128,15 +130,15 @@ def _sure(text: str) -> int:
 def split_reasoning(text: str, inside: bool = False) -> Delta:
     """(thoughts, answer) of a whole text; see ReasoningSplitter."""
     splitter = ReasoningSplitter(inside)
-    parts = splitter.feed(text), splitter.finish()
-    return Delta(*map("".join, zip(*parts, strict=True)))
+    first, last = splitter.feed(text), splitter.finish()
+    return Delta(first.reasoning + last.reasoning, first.answer + last.answer)
 
 
 class Stream:
-    """An answer as it comes: iterate over it for Deltas. `reply` holds what has come so far.
+    """An iterator over the Deltas of an answer. `reply` holds what has arrived so far.
 
-    `close()` ends the answer, also from another thread while one waits for the next piece: the connection is cut,
-    by which the server notices that nobody listens and stops generating.
+    `close()` ends the answer. Another thread may call it while one waits for the next piece. It closes the connection,
+    on which the server stops generating.
     """
 
     def __init__(self, response: httpx.Response, url: str, inside: bool, sent: float) -> None:
@@ -157,11 +159,11 @@ class Stream:
         self.close()
 
     def close(self) -> None:
-        """Stop the answer; what has come stays in `reply`."""
+        """Stop the answer; `reply` keeps what has arrived."""
         if not (self.closed or self._done):
             self.closed = True
             if network := self._response.extensions.get("network_stream"):
-                with suppress(OSError):  # shutdown wakes a thread that waits for data, close alone would not
+                with suppress(OSError):  # shutdown wakes a thread that waits for data; close alone does not
                     network.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
             with suppress(httpx.HTTPError, RuntimeError, OSError):
                 self._response.close()
@@ -173,11 +175,11 @@ class Stream:
             if self.closed:
                 return
             if not self._done and self.reply.finish_reason is None:
-                raise self._gone()
+                raise self._disconnected()
         except (httpx.HTTPError, httpx.StreamError, OSError) as error:
             if self.closed:  # here or in another thread
                 return
-            raise self._gone(error) from error
+            raise self._disconnected(error) from error
         finally:
             self._done = True
             self._response.close()
@@ -186,7 +188,7 @@ class Stream:
 
     def _events(self) -> Iterator[dict]:
         """The server-sent events up to [DONE]. Lines end with a line feed only: JSON may hold U+2028 and the like."""
-        rest = b""
+        rest = b""  # of the last line
         for data in self._response.iter_bytes():
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
@@ -208,10 +210,10 @@ class Stream:
             self.reply.finish_reason = choice.get("finish_reason") or self.reply.finish_reason
             thoughts, text = delta.get("reasoning_content") or "", delta.get("content") or ""
             if thoughts:
-                self._splitter.inside = False  # this server splits them off itself
+                self._splitter.inside = False  # this server separates them itself
             if thoughts or text:
-                found = self._splitter.feed(text) if text else Delta()
-                yield self._add(Delta(thoughts + found.reasoning, found.answer))
+                new = self._splitter.feed(text) if text else Delta()
+                yield self._add(Delta(thoughts + new.reasoning, new.answer))
 
     def _add(self, delta: Delta) -> Delta:
         now = perf_counter() - self._sent
@@ -221,22 +223,23 @@ class Stream:
         self.reply.answer += delta.answer
         return delta
 
-    def _gone(self, error: Exception | None = None) -> ServerError:
+    def _disconnected(self, error: Exception | None = None) -> ServerError:
         if isinstance(error, httpx.TimeoutException):
             return ServerError(f"The server at {self._url} has said nothing for too long. Look at its log; is it busy?")
-        come = len(self.reply.reasoning) + len(self.reply.answer)
+        characters = len(self.reply.reasoning) + len(self.reply.answer)
         return ServerError(
-            f"The server at {self._url} went away in the middle of the answer, after {come} characters. "
+            f"The server at {self._url} went away in the middle of the answer, after {characters} characters. "
             "Look at its log, start it again, and ask again."
         )
 
 
 class Client:
-    """A client of one server. url: where it listens, such as http://127.0.0.1:8000 (calls go to /v3; end it
-    with /v1 for another path); model: a name of `models()`, by default the first; thinks: whether the model's
-    template opens `<think>` (DeepSeek-R1); timeout: seconds of silence before giving up.
+    """A client of one server.
 
-    Methods raise ServerError, whose sentence can be shown to a user.
+    url: its address, such as http://127.0.0.1:8000. Requests go to /v3, or to the path of the URL, such as /v1.
+    model: a name of `models()`, by default the first. thinks: whether the model's chat template ends with `<think>`, as
+    DeepSeek-R1's does. timeout: seconds without data before an error. Methods raise ServerError, whose message is for
+    users.
     """
 
     def __init__(
@@ -254,9 +257,9 @@ class Client:
         self.url = url.rstrip("/") + ("" if parts.path.strip("/") else "/v3")
         self.thinks, self._model = thinks, model
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        # What listens on this machine is not to be asked for through a proxy.
-        waits = httpx.Timeout(timeout, connect=5)
-        self._http = httpx.Client(headers=headers, timeout=waits, trust_env=not _is_loopback(parts.hostname))
+        limits = httpx.Timeout(timeout, connect=5)
+        # A server on this machine is reached without a proxy.
+        self._http = httpx.Client(headers=headers, timeout=limits, trust_env=not _is_loopback(parts.hostname))
 
     def __enter__(self) -> Client:
         return self
@@ -269,7 +272,7 @@ class Client:
         self._http.close()
 
     def models(self) -> list[str]:
-        """The names that the server answers to."""
+        """The names of the models that the server serves."""
         listed = _parsed(self._send("GET", "/models").content, self.url)
         return [entry["id"] for entry in listed.get("data", [])]
 
@@ -285,8 +288,8 @@ class Client:
     def chat(self, messages: str | Sequence[dict], **options) -> Reply:
         """The whole reply to a question, or to messages {"role", "content"}.
 
-        options: what the interface knows, such as max_tokens, temperature (0: always the likeliest token),
-        seed, stop. Send back answers without their thoughts: models are trained on such histories.
+        options: of the API, such as max_tokens, temperature (0: always the most likely token), seed, stop. In a
+        conversation, send earlier answers without their thoughts: models are trained on such histories.
         """
         body, sent = self._body(messages, options), perf_counter()
         reply = _parsed(self._send("POST", "/chat/completions", body).content, self.url)
@@ -303,13 +306,13 @@ class Client:
         )
 
     def stream(self, messages: str | Sequence[dict], **options) -> Stream:
-        """The reply as it comes; arguments as for `chat`. Close it, or leave its `with` block, to stop it."""
+        """Stream the reply; arguments as for `chat`. Close the stream, or leave its `with` block, to stop it."""
         body = self._body(messages, options) | {"stream": True, "stream_options": {"include_usage": True}}
         sent = perf_counter()
         return Stream(self._send("POST", "/chat/completions", body, stream=True), self.url, self.thinks, sent)
 
     def _inside(self, message: dict) -> bool:
-        return self.thinks and not message.get("reasoning_content")  # else the server has split it already
+        return self.thinks and not message.get("reasoning_content")  # else the server separates them
 
     def _body(self, messages: str | Sequence[dict], options: dict) -> dict:
         if isinstance(messages, str):
@@ -329,26 +332,26 @@ class Client:
             raise ServerError(f"The server at {self.url} went away before it answered: {error}.") from error
         if response.is_success:
             return response
-        raise _refusal(response, self.url)
+        raise _error_of(response, self.url)
 
 
-def _refusal(response: httpx.Response, url: str) -> ServerError:
-    status, said = response.status_code, response.text.strip()
+def _error_of(response: httpx.Response, url: str) -> ServerError:
+    status, message = response.status_code, response.text.strip()
     with suppress(ValueError):
-        said = _message(json.loads(said))
+        message = _message(json.loads(message))
     if status == 503:
         wait = response.headers.get("retry-after", "")
         seconds = float(wait) if wait.isdigit() else None
         again = f" Try again in {wait} seconds." if wait.isdigit() else " Try again later."
-        return ServerError(f"The server at {url} is busy: {said or 'no more requests now'}.{again}", status, seconds)
+        return ServerError(f"The server at {url} is busy: {message or 'no more requests now'}.{again}", status, seconds)
     if status in (401, 403):
-        return ServerError(f"The server at {url} wants another API key ({status}): {said}", status)
+        return ServerError(f"The server at {url} wants another API key ({status}): {message}", status)
     who = "refused the request" if status < 500 else "failed"
-    return ServerError(f"The server at {url} {who} ({status}): {said[:500] or 'without a reason'}", status)
+    return ServerError(f"The server at {url} {who} ({status}): {message[:500] or 'without a reason'}", status)
 
 
 def _message(body) -> str:
-    """The sentence in an error's body: {"error": "..."}, {"error": {"message": "..."}} or {"detail": "..."}."""
+    """The message in the body of an error: {"error": "..."}, {"error": {"message": "..."}} or {"detail": "..."}."""
     error = body.get("error", body.get("detail", body)) if isinstance(body, dict) else body
     return str(error.get("message", error) if isinstance(error, dict) else error).strip().rstrip(".")
 

@@ -41,11 +41,11 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
         yield Target(url, models[0]["id"], kind)
         return
     from notebooks.deepseek_serving import convert
-    from notebooks.deepseek_serving.server import process, repository
+    from notebooks.deepseek_serving.server import repository, serve
 
     ir = convert.prepare("tiny", "INT4")
     folder = repository.write(tmp_path_factory.mktemp("contract") / "repository", "smollm2", ir)
-    with process.serve(folder, kind="local") as running:
+    with serve(folder, kind="local") as running:
         yield Target(running.url, running.model, "local")
 
 

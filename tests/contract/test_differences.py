@@ -8,8 +8,8 @@ from tests.contract.conftest import differences
 TABLE = {entry["check"]: entry for entry in differences()}
 
 
-def refused(reply: httpx.Response, status: int, sentence: str) -> bool:
-    return reply.status_code == status and list(reply.json()) == ["error"] and sentence in reply.json()["error"]
+def refused(reply: httpx.Response, status: int, message: str) -> bool:
+    return reply.status_code == status and list(reply.json()) == ["error"] and message in reply.json()["error"]
 
 
 def error_text(client, target):

@@ -1,13 +1,13 @@
-"""Every error is {"error": sentence} with Model Server's status."""
+"""Every error is {"error": message} with Model Server's status."""
 
 import pytest
 
 JSON = {"Content-Type": "application/json"}
 
 
-def refused(reply, status: int, sentence: str) -> None:
+def refused(reply, status: int, message: str) -> None:
     assert reply.status_code == status, reply.text
-    assert list(reply.json()) == ["error"] and sentence in reply.json()["error"], reply.text
+    assert list(reply.json()) == ["error"] and message in reply.json()["error"], reply.text
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v3/chat/completions", "/v1/completions", "/v3/completions"])
@@ -28,7 +28,7 @@ def test_a_model_that_is_not_served(client, target, path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
+    ("changes", "message"),
     [
         ({"messages": []}, "Messages array cannot be empty"),
         ({"messages": ...}, "Messages missing in request"),
@@ -51,13 +51,13 @@ def test_a_model_that_is_not_served(client, target, path):
         ({"ignore_eos": "no"}, "ignore_eos accepts values true or false"),
     ],
 )
-def test_a_field_that_will_not_do(client, target, changes, sentence):
-    refused(client.post("/v3/chat/completions", json=target.body(**changes)), 400, sentence)
+def test_a_field_that_will_not_do(client, target, changes, message):
+    refused(client.post("/v3/chat/completions", json=target.body(**changes)), 400, message)
 
 
-@pytest.mark.parametrize(("prompt", "sentence"), [(..., "prompt is missing"), ("", "prompt is missing")])
-def test_a_completion_without_a_prompt(client, target, prompt, sentence):
-    refused(client.post("/v3/completions", json=target.body(messages=..., prompt=prompt)), 400, sentence)
+@pytest.mark.parametrize(("prompt", "message"), [(..., "prompt is missing"), ("", "prompt is missing")])
+def test_a_completion_without_a_prompt(client, target, prompt, message):
+    refused(client.post("/v3/completions", json=target.body(messages=..., prompt=prompt)), 400, message)
 
 
 def test_a_prompt_beyond_the_context(client, target):

@@ -96,7 +96,7 @@ def test_nulls_are_as_if_not_given(shared):
 
 
 @pytest.mark.parametrize(
-    ("changes", "status", "sentence"),
+    ("changes", "status", "message"),
     [
         ({"model": ...}, 412, "model field is missing in JSON body"),
         ({"model": 1}, 412, "model field is not a string"),
@@ -137,23 +137,23 @@ def test_nulls_are_as_if_not_given(shared):
         ({"top_k": 7}, 500, "The request was refused: top_k of 7 is bad luck"),
     ],
 )
-def test_a_request_that_will_not_do_gets_its_sentence(shared, changes, status, sentence):
+def test_a_request_that_will_not_do_gets_its_message(shared, changes, status, message):
     reply = ask(shared, **changes)
-    assert reply.status_code == status and set(reply.json()) == {"error"} and sentence in reply.json()["error"]
+    assert reply.status_code == status and set(reply.json()) == {"error"} and message in reply.json()["error"]
     assert reply.headers["content-type"] == "application/json"
 
 
-@pytest.mark.parametrize(("prompt", "sentence"), [(..., "prompt is missing"), (5, "prompt is not a string")])
-def test_a_completion_without_a_prompt_gets_its_sentence(shared, prompt, sentence):
+@pytest.mark.parametrize(("prompt", "message"), [(..., "prompt is missing"), (5, "prompt is not a string")])
+def test_a_completion_without_a_prompt_gets_its_message(shared, prompt, message):
     body = {"model": "toy"} | ({} if prompt is ... else {"prompt": prompt})
     reply = http.post(f"{shared.url}/v3/completions", json=body)
-    assert (reply.status_code, reply.json()) == (400, {"error": sentence})
+    assert (reply.status_code, reply.json()) == (400, {"error": message})
 
 
 def test_prompt_and_answer_must_fit_the_context(shared):
     too_long = [{"role": "user", "content": "x" * 1000}]
-    sentence = "Number of prompt tokens: 1000 exceeds model max length: 1000"
-    assert ask(shared, messages=too_long, max_tokens=...).json() == {"error": sentence}
+    message = "Number of prompt tokens: 1000 exceeds model max length: 1000"
+    assert ask(shared, messages=too_long, max_tokens=...).json() == {"error": message}
     nearly = [{"role": "user", "content": "x" * 990}]
     reply = ask(shared, messages=nearly, max_tokens=11)
     assert reply.status_code == 400 and "990 + max tokens value: 11 exceeds" in reply.json()["error"]
@@ -196,7 +196,7 @@ def test_a_changed_repository_is_served_after_reload(app, toy, tmp_path, monkeyp
     assert http.post(reload).status_code == 200 and app.service.engine is app.engine
     repository.write(toy, "renamed", tmp_path / "ir", max_num_seqs=5)
     reply = http.post(reload)
-    assert app.guard.at_once == 5 + 2
+    assert app.guard.max_concurrent == 5 + 2
     assert reply.status_code == 201 and list(reply.json()) == ["renamed"]
     assert ask(app, model="renamed").status_code == 200 and ask(app).status_code == 404
     assert wait_for(lambda: app.engine.problem == "The server is stopping.")

@@ -69,15 +69,15 @@ def test_the_time_to_the_first_text_is_not_that_of_the_role():
 
 
 @pytest.mark.parametrize(
-    ("answer", "sentence"),
+    ("answer", "message"),
     [
         (lambda handler, body: handler.reply(503, {"error": "busy"}), "answered HTTP/1.1 503"),
         (lambda handler, body: handler.stream(ROLE, event({"content": "a"}), whole=False), "broke off a stream"),
         (lambda handler, body: handler.stream(ROLE, event({"content": "a"}, "stop"), DONE), "sent no usage"),
     ],
 )
-def test_a_failure_is_not_counted_as_speed(answer, sentence):
-    with Scripted(answer) as server, pytest.raises(RuntimeError, match=sentence):
+def test_a_failure_is_not_counted_as_speed(answer, message):
+    with Scripted(answer) as server, pytest.raises(RuntimeError, match=message):
         bench.run_load(Target(f"{server.url}/v3", "tiny"), 1, bench.questions(1))
 
 
@@ -112,7 +112,7 @@ def test_every_server_is_loaded_in_every_round_and_warmed_up_first():
     assert len(set(asked)) == 7, "a question asked again would be answered from the cache"
 
 
-def test_a_llama_server_that_is_not_there_is_a_sentence(monkeypatch, tmp_path):
+def test_a_llama_server_that_is_not_there_is_an_error(monkeypatch, tmp_path):
     monkeypatch.setenv("LLAMA_SERVER", str(tmp_path / "none"))
     with pytest.raises(ValueError, match=re.escape("none is no program")):
         runtimes.find_llama()
@@ -127,7 +127,7 @@ def test_a_soak_alone_leaves_the_measured_speed_as_it_is(monkeypatch, tmp_path):
     file = tmp_path / "deepseek_serving.json"
     file.write_text(json.dumps(before), encoding="utf-8")
     monkeypatch.setattr(bench, "RESULTS", file)
-    monkeypatch.setattr(bench, "soaked", lambda: {"soak, pass": True})
+    monkeypatch.setattr(bench, "soak_notes", lambda: {"soak, pass": True})
     monkeypatch.setattr(bench, "everything", lambda: pytest.fail("the load was measured, too"))
     bench.main(["--soak"])
     after = json.loads(file.read_text(encoding="utf-8"))

@@ -1,17 +1,31 @@
-"""What is served is what the collection converts once: names, precisions, and a fit of repository and IR."""
+"""Conversions: shared with the other notebook that has the model, and errors for unknown names."""
 
 import json
 
 import pytest
 
 from notebooks.deepseek_serving import convert
-from notebooks.graph_customization import convert as other_room
+from notebooks.graph_customization import convert as graph_customization
 from utils import weights
+from utils.models import gguf, llm
 
 
-@pytest.mark.parametrize(("precision", "same"), [("FP16", "FP16"), ("INT8", "INT8"), ("INT4", "INT4 scale estimation")])
-def test_the_tiny_model_is_the_conversion_of_the_other_lesson(precision, same):
-    assert convert.prepare("tiny", precision) == other_room.prepare("tiny", same)
+def test_two_notebooks_share_the_conversions_of_the_tiny_model(tmp_path, monkeypatch):
+    checkpoint, steps = tmp_path / "model.gguf", []
+    checkpoint.write_bytes(b"weights")
+    monkeypatch.setenv("MODELS_DIR", str(tmp_path / "models"))
+    monkeypatch.setattr(weights, "resolve", lambda name: checkpoint)
+
+    def in_child(step, *arguments, **options):
+        steps.append(step.__name__)
+        (arguments[-1] / "model").write_text(str(arguments[:-1]))
+
+    monkeypatch.setattr(llm.preflight, "in_child", in_child)
+    shared = {"FP16": "FP16", "INT8": "INT8", "INT4": "INT4 scale estimation"}
+    for precision, same in shared.items():
+        assert convert.prepare("tiny", precision) == graph_customization.prepare("tiny", same)
+    assert convert.checkpoint_folder("tiny") == graph_customization.checkpoint_folder("tiny")
+    assert steps == [gguf.to_transformers.__name__, llm.to_ir.__name__, *[llm.compress.__name__] * 2]
 
 
 def test_the_default_is_four_bits():
@@ -23,11 +37,11 @@ def test_the_default_is_four_bits():
 
 
 @pytest.mark.parametrize(
-    ("model", "precision", "sentence"),
+    ("model", "precision", "message"),
     [("huge", "INT4", "There is no model 'huge'"), ("tiny", "INT2", "There is no INT2 of tiny")],
 )
-def test_an_unknown_name_is_a_sentence_that_lists_the_known(model, precision, sentence):
-    with pytest.raises(ValueError, match=f"{sentence}. Choose one of: (tiny, released|INT4, INT8)"):
+def test_an_unknown_name_is_an_error_that_lists_the_known_ones(model, precision, message):
+    with pytest.raises(ValueError, match=f"{message}. Choose one of: (tiny, released|INT4, INT8)"):
         convert.prepare(model, precision)
 
 

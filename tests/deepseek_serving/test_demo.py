@@ -70,13 +70,13 @@ def test_thoughts_are_not_sent_back():
     ]
 
 
-@pytest.mark.parametrize(("asked", "sentence"), [(" \n", "is empty"), ("x" * 4001, "4001 characters")])
-def test_a_question_that_will_not_do_is_a_sentence(asked, sentence):
-    with pytest.raises(ValueError, match=sentence):
+@pytest.mark.parametrize(("asked", "message"), [(" \n", "is empty"), ("x" * 4001, "4001 characters")])
+def test_a_question_that_will_not_do_is_an_error(asked, message):
+    with pytest.raises(ValueError, match=message):
         demo.conversation([], asked)
 
 
-def test_a_visitor_gets_the_answer_and_sentences(address, scripted):
+def test_a_visitor_gets_the_answer_and_error_messages(address, scripted):
     visitor = Visitor(address, verbose=False)
     cleared, chat, speed = visitor.predict("17 * 3?", [], 64, 0, api_name="/respond")
     assert cleared == "" and [message["role"] for message in chat] == ["user", "assistant", "assistant"]

@@ -110,7 +110,7 @@ def test_a_request_aborted_before_its_first_step_is_never_computed(running):
 def test_a_request_that_the_pipeline_refuses_fails_alone(running):
     async def ask():
         other = start(running, "fine")
-        with pytest.raises(engine.EngineFailed, match="refused: top_k of 7 is bad luck"):
+        with pytest.raises(engine.EngineError, match="refused: top_k of 7 is bad luck"):
             await running.submit(running.encode(None, "x"), config(top_k=7)).read()
         return await read_all(other)
 
@@ -119,7 +119,7 @@ def test_a_request_that_the_pipeline_refuses_fails_alone(running):
 
 def test_a_prompt_that_the_cache_cannot_hold_is_told_so(running):
     async def ask():
-        with pytest.raises(engine.EngineFailed, match="does not fit the KV cache"):
+        with pytest.raises(engine.EngineError, match="does not fit the KV cache"):
             await start(running, "too big for the cache").read()
 
     asyncio.run(ask())
@@ -133,9 +133,9 @@ def test_a_failing_step_reaches_everybody_and_turns_the_engine_red(running):
         running.pipeline.fail = RuntimeError("out of memory")
         running.pipeline.hold.set()
         for generation in generations:
-            with pytest.raises(engine.EngineFailed, match="The engine has failed: out of memory"):
+            with pytest.raises(engine.EngineError, match="The engine has failed: out of memory"):
                 await generation.read()
-        with pytest.raises(engine.EngineFailed, match="out of memory"):
+        with pytest.raises(engine.EngineError, match="out of memory"):
             start(running, "too late")
 
     asyncio.run(ask())
@@ -177,7 +177,7 @@ def test_closing_tells_who_still_waits_and_draining_answers_first(toy):
         one.pipeline.hold.set()
         try:
             return "".join(piece.text for piece in await read_all(generation))
-        except engine.EngineFailed as error:
+        except engine.EngineError as error:
             return str(error)
         finally:
             closing.join(10)

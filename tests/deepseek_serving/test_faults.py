@@ -1,4 +1,4 @@
-"""What goes wrong between clients and server: each fault is told in a sentence and harms nobody else."""
+"""What goes wrong between clients and server: each fault is told in a message and harms nobody else."""
 
 import asyncio
 import json
@@ -57,7 +57,7 @@ def test_a_client_that_stops_reading_and_leaves_ends_its_generation(app):
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "sentence"),
+    ("body", "status", "message"),
     [
         (b"", 412, "Cannot parse JSON body"),
         (b"{", 412, "Cannot parse JSON body"),
@@ -70,9 +70,9 @@ def test_a_client_that_stops_reading_and_leaves_ends_its_generation(app):
         (b'{"a": "' + b"x" * 2**20 + b'"}', 413, "larger than 1048576 bytes"),
     ],
 )
-def test_a_body_that_will_not_do_is_refused_and_the_server_lives(shared, body, status, sentence):
+def test_a_body_that_will_not_do_is_refused_and_the_server_lives(shared, body, status, message):
     reply = http.post(f"{shared.url}/v3/chat/completions", content=body, headers=JSON)
-    assert reply.status_code == status and sentence in reply.json()["error"]
+    assert reply.status_code == status and message in reply.json()["error"]
     assert http.post(f"{shared.url}/v3/completions", json=LONG).status_code == 200
 
 
@@ -86,7 +86,7 @@ def test_a_body_of_unknown_length_is_refused_when_it_grows_too_large(shared):
 
 
 def test_who_is_sent_away_while_sending_a_large_body_sees_why(app):
-    app.guard.at_once = 0
+    app.guard.max_concurrent = 0
     body = json.dumps(LONG | {"prompt": "x" * 900_000}).encode()
     reply = http.post(f"{app.url}/v3/completions", content=body, headers=JSON)
     assert reply.status_code == 503 and reply.headers["retry-after"] == "1"

@@ -110,7 +110,7 @@ def test_a_stream_without_done_is_whole_if_it_said_why_it_ended():
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["clean end", "cut connection"])
-def test_a_server_that_dies_in_the_middle_is_a_sentence(whole):
+def test_a_server_that_dies_in_the_middle_is_an_error(whole):
     with client_of(streams(ROLE, event({"content": "The capital"}), whole=whole)) as (client, _):
         stream = client.stream("?")
         assert next(stream) == ("", "The capital")
@@ -119,13 +119,13 @@ def test_a_server_that_dies_in_the_middle_is_a_sentence(whole):
         assert stream.reply.answer == "The capital"
 
 
-def test_an_error_within_a_stream_is_a_sentence():
+def test_an_error_within_a_stream_is_an_error():
     with client_of(streams(ROLE, b'data: {"error": "out of cache"}\n\n')) as (client, _):
         with pytest.raises(ServerError, match="broke the answer off: out of cache"):
             list(client.stream("?"))
 
 
-def test_nobody_listening_is_a_sentence():
+def test_nobody_listening_is_an_error():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -134,7 +134,7 @@ def test_nobody_listening_is_a_sentence():
             client.chat("?")
 
 
-def test_a_silent_server_is_a_sentence():
+def test_a_silent_server_is_an_error():
     def silent(handler, body):
         handler.stream(ROLE, event({"content": "a"}), whole=False)
         handler.wait_for_hang_up()
@@ -148,7 +148,7 @@ def test_a_silent_server_is_a_sentence():
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "headers", "sentence", "retry_after"),
+    ("status", "body", "headers", "message", "retry_after"),
     [
         (503, {"error": "queue is full"}, {"Retry_After": "3"}, "busy: queue is full. Try again in 3 seconds", 3),
         (503, "", {}, "busy: no more requests now. Try again later", None),
@@ -161,26 +161,26 @@ def test_a_silent_server_is_a_sentence():
     ],
 )
 @pytest.mark.parametrize("how", ["chat", "stream"])
-def test_a_refusal_is_a_sentence(how, status, body, headers, sentence, retry_after):
+def test_a_refusal_is_an_error(how, status, body, headers, message, retry_after):
     with client_of(replies(status, body, **headers)) as (client, _):
-        with pytest.raises(ServerError, match=sentence) as caught:
+        with pytest.raises(ServerError, match=message) as caught:
             getattr(client, how)("?")
     assert (caught.value.status, caught.value.retry_after) == (status, retry_after)
 
 
-def test_something_else_that_answers_is_a_sentence():
+def test_something_else_that_answers_is_an_error():
     with client_of(replies(200, "<html>hello</html>")) as (client, _):
         with pytest.raises(ServerError, match="is no model server: it sent b'<html>"):
             client.chat("?")
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://host", "http://"])
-def test_an_address_that_is_none_is_a_sentence(url):
+def test_an_address_that_is_none_is_an_error(url):
     with pytest.raises(ValueError, match="should look like http://127.0.0.1:8000"):
         Client(url)
 
 
-def test_a_server_without_a_model_is_a_sentence():
+def test_a_server_without_a_model_is_an_error():
     with Scripted(streams(), models=()) as server, Client(server.url) as client:
         with pytest.raises(ServerError, match="has no model yet"):
             client.chat("?")

@@ -18,7 +18,7 @@ def echo(handler, body):
     """Knows every answer: the first alternative of each pattern, without its anchors."""
     known = {q: p.split("|")[0].replace(r"\b", "") for q, p in quality.QUESTIONS}
     answer = known[body["messages"][0]["content"]]
-    assert (body["max_tokens"], body["temperature"]) == (quality.LONGEST, 0)
+    assert (body["max_tokens"], body["temperature"]) == (quality.MAX_ANSWER_TOKENS, 0)
     handler.reply(200, {"choices": [{"message": {"content": f"It is {answer}."}}]})
 
 
@@ -32,26 +32,26 @@ def test_questions_are_distinct_and_do_not_hold_their_answer():
 def test_a_server_that_knows_everything_is_always_right_and_in_order():
     with Scripted(echo) as server, Client(server.url) as client:
         answers = quality.ask_server(client, at_once=8)
-    assert quality.right(answers) == 48
-    assert quality.right(answers, shift=1) <= 1
+    assert quality.count_correct(answers) == 48
+    assert quality.count_correct(answers, shift=1) <= 1
 
 
 def test_an_answer_counts_by_its_word_in_any_case_and_not_by_a_part_of_one():
     answers = ["nothing"] * len(quality.QUESTIONS)
     answers[0] = "the capital is PARIS, of course"
     answers[1] = "Romeo"
-    assert quality.right(answers) == 1
+    assert quality.count_correct(answers) == 1
 
 
 def test_answers_must_be_as_many_as_questions():
     with pytest.raises(ValueError, match="48 questions, and 3 answers"):
-        quality.right(["a", "b", "c"])
+        quality.count_correct(["a", "b", "c"])
 
 
 def test_the_small_model_knows_two_thirds_and_the_scrambled_one_nothing(tmp_path):
-    assert quality.right(quality.ask_ir(convert.prepare("tiny"))) >= 28
-    broken = quality.scrambled(convert.prepare("tiny", "FP16"), tmp_path)
-    assert quality.right(quality.ask_ir(broken)) <= 3
+    assert quality.count_correct(quality.ask_ir(convert.prepare("tiny"))) >= 28
+    broken = quality.scramble_weights(convert.prepare("tiny", "FP16"), tmp_path)
+    assert quality.count_correct(quality.ask_ir(broken)) <= 3
 
 
 def test_scrambling_moves_rows_of_the_layers_and_nothing_else(tmp_path):
@@ -65,7 +65,7 @@ def test_scrambling_moves_rows_of_the_layers_and_nothing_else(tmp_path):
     (tmp_path / "ir").mkdir()
     ov.save_model(ov.Model(constants, [model_input]), tmp_path / "ir" / MODEL_XML)
     (tmp_path / "ir" / "config.json").write_text("{}", encoding="utf-8")
-    folder = quality.scrambled(tmp_path / "ir", tmp_path / "broken", seed=1)
+    folder = quality.scramble_weights(tmp_path / "ir", tmp_path / "broken", seed=1)
     request = ov.Core().compile_model(folder / MODEL_XML, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     x = np.array([[1, 0, 2, 0]], np.float32)
     layer, embedding = (request(x)[port][0] for port in request.outputs)
@@ -78,4 +78,4 @@ def test_scrambling_moves_rows_of_the_layers_and_nothing_else(tmp_path):
 
 def test_a_compressed_model_cannot_be_scrambled(tmp_path):
     with pytest.raises(ValueError, match="has no FP16 matrices"):
-        quality.scrambled(convert.prepare("tiny"), tmp_path)
+        quality.scramble_weights(convert.prepare("tiny"), tmp_path)

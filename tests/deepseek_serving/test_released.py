@@ -26,9 +26,9 @@ from utils import paths, weights
 
 if __name__ == "__main__":
     paths.ROOT = Path(sys.argv[1])
-    from notebooks.deepseek_serving import convert, repository
+    from notebooks.deepseek_serving import convert
     from notebooks.deepseek_serving.pipeline import Client
-    from notebooks.deepseek_serving.server.process import serve
+    from notebooks.deepseek_serving.server import repository, serve
 
     convert.MODELS["released"]["ram_gb"] = 1  # the real one's need is not this one's
     folder = repository.write(Path(sys.argv[1]) / "models", "released", convert.prepare("released"))

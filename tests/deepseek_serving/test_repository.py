@@ -68,7 +68,7 @@ def test_a_name_that_is_a_path_is_refused(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "message"),
     [
         ({"cache": 1}, "has no option cache"),
         ({"cache_size": 0}, "cache_size is 0; it must be a whole number"),
@@ -77,8 +77,8 @@ def test_a_name_that_is_a_path_is_refused(name, tmp_path):
         ({"plugin_config": "{}"}, "must be a JSON object"),
     ],
 )
-def test_options_that_will_not_do_are_refused(options, sentence, tmp_path):
-    with pytest.raises(ValueError, match=sentence):
+def test_options_that_will_not_do_are_refused(options, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
         repository.write(tmp_path / "repo", "toy", toy_ir(tmp_path / "ir"), **options)
     assert not (tmp_path / "repo").exists()
 
@@ -148,7 +148,7 @@ def test_xml_of_another_kind_is_refused(toy):
 
 
 @pytest.mark.parametrize(
-    ("config", "sentence"),
+    ("config", "message"),
     [
         ("{", "cannot be read"),
         ("[]", "is not a JSON object"),
@@ -159,14 +159,14 @@ def test_xml_of_another_kind_is_refused(toy):
         ('{"model_config_list": [{"config": {"name": 1, "base_path": "toy"}}]}', "plain names are wanted"),
     ],
 )
-def test_a_config_that_cannot_be_used_is_refused(config, sentence, toy):
+def test_a_config_that_cannot_be_used_is_refused(config, message, toy):
     (toy / "config.json").write_text(config)
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         repository.read(toy)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "sentence"),
+    ("old", "new", "message"),
     [
         ("HttpLLMCalculator", "PythonExecutor", "has 0 nodes with the calculator HttpLLMCalculator"),
         ('models_path: "./"', 'models_path: "/etc"', "models_path must be"),
@@ -179,12 +179,12 @@ def test_a_config_that_cannot_be_used_is_refused(config, sentence, toy):
         ("cache_size: 1", ": 1", "stands where a field's name should"),
     ],
 )
-def test_a_graph_that_cannot_be_used_is_refused(old, new, sentence, toy):
+def test_a_graph_that_cannot_be_used_is_refused(old, new, message, toy):
     graph = toy / "toy/graph.pbtxt"
     text = graph.read_text()
     assert text.count(old) == 1
     graph.write_text(text.replace(old, new))
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         repository.read(toy)
 
 

@@ -194,11 +194,11 @@ def test_a_port_that_is_taken_is_told(toy, stand_in, capsys):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        sentence = f"127.0.0.1:{port} cannot be had"
-        with pytest.raises(server.ServerFailed, match=sentence), server.serve(toy, port, quiet=True):
+        message = f"127.0.0.1:{port} cannot be had"
+        with pytest.raises(server.ServerFailed, match=message), server.serve(toy, port, quiet=True):
             pass
         assert server.main([str(toy), "--port", str(port)]) == 1
-        assert sentence in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("port", [-1, 70000])

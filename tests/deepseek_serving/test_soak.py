@@ -42,7 +42,7 @@ def test_a_short_soak_leaves_nothing_over(folder, capsys):
         ("failed", 1),
         ("left_in_flight", 1),
         ("left_in_engine", 2),
-        ("new_threads", soak.GROWTH_THREADS + 1),
+        ("new_threads", soak.MAX_NEW_THREADS + 1),
         ("new_connections", 1),
         ("memory_growth_mb", CLEAN["memory_growth_allowed_mb"] + 0.1),
     ],

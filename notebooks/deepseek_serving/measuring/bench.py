@@ -1,9 +1,9 @@
-"""How much a server gets done for many at once: `python -m notebooks.deepseek_serving.measuring.bench`.
+"""Throughput of a server under the load of many clients: `python -m notebooks.deepseek_serving.measuring.bench`.
 
-Each client asks one question after the other; all questions follow the same page of instructions, as in a real
-assistant. Measured are tokens per second over all clients, and the time to the first token. The notebook runs
-`live`; the whole table, with prefix caching on and off, three precisions and both peers, is written to
-results/bench/deepseek_serving.json. `--soak` measures the soak anew and leaves the rest as it is.
+Each client sends one question after the other. All questions follow the same page of instructions, as in a real
+assistant. The results are tokens per second over all clients, and the time to the first token. The notebook runs
+`live`. This command writes the whole table, with prefix caching on and off, three precisions and both other servers,
+to results/bench/deepseek_serving.json. With `--soak` it repeats the soak test alone.
 """
 
 from __future__ import annotations
@@ -31,17 +31,20 @@ from utils import bench, paths, report, weights
 from utils.models import llm
 
 CLIENTS = (1, 4, 16, 64)
-PATIENT = 16  # clients for transformers' server, which is no faster with more and takes minutes a round
-ANSWER = 64  # tokens that every request generates
+MAX_CLIENTS_TRANSFORMERS = 16  # its server is no faster with more clients, and takes minutes a round
+ANSWER_TOKENS = 64  # of every request
 RESULTS = report.BENCH / "deepseek_serving.json"
-PREFACE = 900  # characters of the instructions that all requests begin with, about 200 tokens
+INSTRUCTION_CHARACTERS = 900  # of the instructions before each question, about 200 tokens
 OURS, LLAMA, TORCH = "openvino", "llama.cpp", "transformers"
-Label = tuple[str, str, str]  # runtime, precision, what else
+Label = tuple[str, str, str]  # runtime, precision, further settings
 
 
 class Target(NamedTuple):
-    """A server under test. url: with the path of the interface, such as http://127.0.0.1:8000/v3; exact_length:
-    whether it knows `ignore_eos` (else answers may be shorter; the tokens that came are what is counted)."""
+    """A server to measure.
+
+    url: with the path of the API, such as http://127.0.0.1:8000/v3. exact_length: whether the server knows
+    `ignore_eos`. Without it answers may be shorter, and only the generated tokens count.
+    """
 
     url: str
     model: str
@@ -50,7 +53,7 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True)
 class Load:
-    """What a number of clients got in one run. Times in seconds, from sending to the first text of each request."""
+    """The result of one run. Times are in seconds; first_token_s: from sending a request to its first text."""
 
     clients: int
     seconds: float
@@ -64,8 +67,8 @@ class Load:
 
 
 def questions(count: int, seed: int = 0) -> list[list[dict]]:
-    """`count` conversations with the same instructions and a question of their own each."""
-    text = " ".join((llm.TEXT / "calibration.txt").read_text(encoding="utf-8").split())[:PREFACE]
+    """`count` conversations with the same instructions and different questions."""
+    text = " ".join((llm.TEXT / "calibration.txt").read_text(encoding="utf-8").split())[:INSTRUCTION_CHARACTERS]
     system = {"role": "system", "content": f"Answer questions about this text: {text}"}
     numbers = np.random.default_rng(seed).permutation(10**6)[:count]
     return [
@@ -74,35 +77,38 @@ def questions(count: int, seed: int = 0) -> list[list[dict]]:
     ]
 
 
-def run_load(target: Target, clients: int, conversations: Sequence[list[dict]], answer: int = ANSWER) -> Load:
-    """Let `clients` at once work off the conversations, each greedily answered with `answer` tokens, streamed.
+def run_load(target: Target, clients: int, conversations: Sequence[list[dict]], answer: int = ANSWER_TOKENS) -> Load:
+    """Let `clients` concurrent clients stream the answers to all conversations, greedily, `answer` tokens each.
 
-    Raises RuntimeError for a reply other than 200, or a stream that does not end well.
+    Raises RuntimeError for an HTTP status other than 200, and for an incomplete stream.
     """
-    with ThreadPoolExecutor(1) as thread:  # a notebook's kernel has a running event loop already
+    with ThreadPoolExecutor(1) as thread:  # the kernel of a notebook already runs an event loop
         return thread.submit(asyncio.run, _run_load(target, clients, conversations, answer)).result()
 
 
 async def _run_load(target: Target, clients: int, conversations: Sequence[list[dict]], answer: int) -> Load:
-    waiting = iter(conversations)
-    done: list[tuple[float, int, int]] = []
+    remaining = iter(conversations)
+    replies: list[tuple[float, int, int]] = []
 
     async def client() -> None:
-        for messages in waiting:
+        for messages in remaining:
             body = {"model": target.model, "messages": messages, "max_tokens": answer, "temperature": 0}
             body |= {"stream": True, "stream_options": {"include_usage": True}}
             body |= {"ignore_eos": True} if target.exact_length else {}
-            done.append(await _ask(target.url, json.dumps(body).encode()))
+            replies.append(await _ask(target.url, json.dumps(body).encode()))
 
     begin = perf_counter()
     await asyncio.gather(*(client() for _ in range(clients)))
     seconds = perf_counter() - begin
-    firsts, prompts, answers = zip(*done, strict=True)
-    return Load(clients, seconds, firsts, sum(prompts), sum(answers))
+    first_token_s, prompt_tokens, completion_tokens = zip(*replies, strict=True)
+    return Load(clients, seconds, first_token_s, sum(prompt_tokens), sum(completion_tokens))
 
 
 async def _ask(url: str, body: bytes) -> tuple[float, int, int]:
-    """(seconds to the first text, prompt tokens, completion tokens). Bare sockets: the client shares the cores."""
+    """(seconds to the first text, prompt tokens, completion tokens).
+
+    It uses plain sockets, because the client takes its time from the cores of the server.
+    """
     address, first, usage, ended = urlsplit(url), None, None, False
     begin = perf_counter()
     reader, writer = await asyncio.open_connection(address.hostname, address.port, limit=1 << 20)
@@ -113,7 +119,7 @@ async def _ask(url: str, body: bytes) -> tuple[float, int, int]:
         status = await reader.readline()
         if b" 200 " not in status:
             raise RuntimeError(f"{url} answered {status.decode().strip()}: {(await reader.read(500)).decode()}")
-        async for line in reader:  # chunk sizes and headers come by as lines of their own
+        async for line in reader:  # chunk sizes and headers are lines, too
             ended = ended or b"[DONE]" in line or b'"finish_reason":"' in line.replace(b" ", b"")
             if line.startswith(b"data: {") and (first is None or b"completion_tokens" in line):
                 event = json.loads(line[6:])
@@ -130,7 +136,7 @@ async def _ask(url: str, body: bytes) -> tuple[float, int, int]:
 
 @contextmanager
 def our_server(model: str, precision: str, prefix_caching: bool = True, device: str = "CPU") -> Iterator[Target]:
-    """The server of this lesson on a repository of its own."""
+    """The server of this notebook on a temporary repository."""
     with TemporaryDirectory(dir=_scratch()) as folder:
         options = {"device": device, "enable_prefix_caching": prefix_caching}
         repository.write(Path(folder) / "models", model, convert.prepare(model, precision), **options)
@@ -139,49 +145,52 @@ def our_server(model: str, precision: str, prefix_caching: bool = True, device: 
 
 
 def _scratch() -> Path:
-    """On the disk of the converted models, where repositories cost no space."""
+    """A folder on the disk of the converted models, to which repositories can link."""
     folder = paths.models_dir() / "repositories"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 def measure(
-    servers: dict[Label, Target], clients: int, rounds: int, requests: int, answer: int = ANSWER
+    servers: dict[Label, Target], clients: int, rounds: int, requests: int, answer: int = ANSWER_TOKENS
 ) -> dict[Label, list[Load]]:
-    """Load every server in turns, after a round that warms them up; each gets `requests`, or one a client."""
-    found: dict[Label, list[Load]] = {who: [] for who in servers}
+    """Load the servers alternately, after a warm-up round; a run has `requests`, or one for each client if more."""
+    loads: dict[Label, list[Load]] = {label: [] for label in servers}
     for turn in range(rounds + 1):
         order = list(servers)[turn % len(servers) :] + list(servers)[: turn % len(servers)]
-        for who in order:
+        for label in order:
             count = clients if turn == 0 else max(requests, clients)
-            load = run_load(servers[who], clients, questions(count, seed=turn), answer)
+            load = run_load(servers[label], clients, questions(count, seed=turn), answer)
             if turn:
-                found[who].append(load)
-    return found
+                loads[label].append(load)
+    return loads
 
 
-def rows(loads: dict[Label, list[Load]], answer: int = ANSWER) -> list[dict]:
-    """Speed rows of one number of clients: median and p90 are of the first token, the ratio is of tokens/s."""
-    speeds = {who: float(np.median([load.tokens_per_second for load in runs])) for who, runs in loads.items()}
-    peer = next((speed for (runtime, *_), speed in speeds.items() if runtime == TORCH), None)
+def rows(loads: dict[Label, list[Load]], answer: int = ANSWER_TOKENS) -> list[dict]:
+    """Speed rows for one number of clients: median and p90 are of the first token, the ratio is of tokens/s."""
+    speeds = {key: float(np.median([load.tokens_per_second for load in runs])) for key, runs in loads.items()}
+    torch_speed = next((speed for (runtime, *_), speed in speeds.items() if runtime == TORCH), None)
     table = []
-    for who, runs in loads.items():
-        runtime, precision, label = who
-        firsts = [1e3 * first for load in runs for first in load.first_token_s]
+    for key, runs in loads.items():
+        runtime, precision, label = key
+        first_token_ms = [1e3 * first for load in runs for first in load.first_token_s]
         clients = runs[0].clients
         workload = f"{clients} client{'s' if clients > 1 else ''}, {answer} tokens each"
-        p99 = f"first token p99 {np.percentile(firsts, 99):.0f} ms"
+        p99 = f"first token p99 {np.percentile(first_token_ms, 99):.0f} ms"
         label = f"{label}, {p99}" if label else p99
-        row = bench.row(runtime, precision, workload, bench.Timing.of(firsts), label=label)
-        speed = speeds[who]
-        table.append(row | {"throughput": speed, "unit": "tokens/s", "ratio_to_torch": peer and speed / peer})
+        row = bench.row(runtime, precision, workload, bench.Timing.of(first_token_ms), label=label)
+        speed = speeds[key]
+        ratio = torch_speed and speed / torch_speed
+        table.append(row | {"throughput": speed, "unit": "tokens/s", "ratio_to_torch": ratio})
         print(f"{runtime} {precision}, {workload}: {speed:.0f} tokens/s, {label}", flush=True)
     return table
 
 
 def live(url: str, name: str, model: str = "tiny", precision: str = "INT4", rounds: int = 1) -> list[dict]:
-    """What the notebook measures: the server that runs already at 1, 4, 16 and 64 clients, and for one client
-    transformers' own beside it (sixteen would take it minutes)."""
+    """Speed rows for the notebook: its running server at 1, 4, 16 and 64 clients.
+
+    With one client it is compared with the server of transformers, which would take minutes with sixteen.
+    """
     table, folder = [], convert.checkpoint_folder(model)
     with runtimes.transformers_serve(folder) as peer:
         for clients in CLIENTS:
@@ -192,8 +201,8 @@ def live(url: str, name: str, model: str = "tiny", precision: str = "INT4", roun
     return table
 
 
-def everything(model: str = "tiny", rounds: int = 2, clients: Sequence[int] = CLIENTS, answer: int = ANSWER):
-    """(speed rows, notes) of all precisions, prefix caching on and off, and the peers that are here."""
+def everything(model: str = "tiny", rounds: int = 2, clients: Sequence[int] = CLIENTS, answer: int = ANSWER_TOKENS):
+    """(speed rows, notes) of all precisions, prefix caching on and off, and the other servers on this machine."""
     table, notes = [], {}
     program, gguf = runtimes.find_llama(), weights.resolve(convert.MODELS[model]["checkpoint"])
     if program is None or gguf.suffix != ".gguf":
@@ -207,11 +216,11 @@ def everything(model: str = "tiny", rounds: int = 2, clients: Sequence[int] = CL
         peer = stack.enter_context(runtimes.transformers_serve(folder))
         servers[TORCH, bench.torch_precision(), ""] = Target(f"{peer}/v1", str(folder), False)
         for count in clients:
-            with ExitStack() as here:
-                if program:  # as many slots as clients suit it best
-                    url = here.enter_context(runtimes.llama_server(program, gguf, count))
+            with ExitStack() as llama:
+                if program:  # it is fastest with as many slots as clients
+                    url = llama.enter_context(runtimes.llama_server(program, gguf, count))
                     servers[LLAMA, gguf.stem.rpartition(".")[2], ""] = Target(f"{url}/v1", model)
-                if count > PATIENT:
+                if count > MAX_CLIENTS_TRANSFORMERS:
                     servers.pop((TORCH, bench.torch_precision(), ""), None)
                 loads = measure(servers, count, rounds, requests=8, answer=answer)
             table += rows(loads, answer)
@@ -221,7 +230,7 @@ def everything(model: str = "tiny", rounds: int = 2, clients: Sequence[int] = CL
 
 
 def _scaling(table: list[dict], model: str) -> dict[str, float]:
-    """What many clients gain, and how much of the memory bandwidth one client's tokens take, measured now."""
+    """Notes: the throughput of many clients over that of one, and the share of the memory bandwidth that one uses."""
     ours = [row for row in table if (row["runtime"], row["precision"]) == (OURS, "INT4")]
     speeds = {int(row["workload"].split()[0]): row["throughput"] for row in ours if "off" not in row["label"]}
     one = speeds.get(1)
@@ -234,8 +243,11 @@ def _scaling(table: list[dict], model: str) -> dict[str, float]:
 
 
 def _limits(model: str, runs: list[Load]) -> dict[str, float]:
-    """How much of the machine's arithmetic the largest load takes: two operations a weight and token (the output
-    layer works on generated tokens only), without prefix caching, so that every prompt token is computed."""
+    """Notes: the share of the machine's arithmetic that the largest load takes, without prefix caching.
+
+    A token costs two operations for each weight. The output layer runs for generated tokens only. Without prefix
+    caching every prompt token is computed.
+    """
     config = json.loads((convert.prepare(model) / "config.json").read_text(encoding="utf-8"))
     hidden, mlp = config["hidden_size"], config["intermediate_size"]
     kv = hidden * config["num_key_value_heads"] // config["num_attention_heads"]
@@ -254,24 +266,24 @@ def _limits(model: str, runs: list[Load]) -> dict[str, float]:
     }
 
 
-def soaked(model: str = "tiny", minutes: float = 3) -> dict[str, float]:
-    """What minutes of random requests and aborts left over, as notes."""
+def soak_notes(model: str = "tiny", minutes: float = 3) -> dict[str, float]:
+    """The results of the soak test as notes."""
     with TemporaryDirectory(dir=_scratch()) as folder:
         repository.write(Path(folder) / "models", model, convert.prepare(model))
-        figures = soak(Path(folder) / "models", minutes)
-    figures["leaked"] = ", ".join(figures["leaked"]) or "nothing"
-    return {f"soak, {name.replace('_', ' ')}": value for name, value in figures.items()}
+        results = soak(Path(folder) / "models", minutes)
+    results["leaked"] = ", ".join(results["leaked"]) or "nothing"
+    return {f"soak, {name.replace('_', ' ')}": value for name, value in results.items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure everything, or with --soak the soak alone: its notes then join what was measured before."""
+    """Measure everything, or with --soak the soak test alone, whose notes then replace the earlier ones."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--soak", action="store_true", help="measure the soak alone; it has no peers")
+    parser.add_argument("--soak", action="store_true", help="run the soak test alone")
     only_soak = parser.parse_args(arguments).soak
     with bench.exclusive() as load:
         table, notes = ([], {}) if only_soak else everything()
-        soak_notes = soaked()
+        soak_results = soak_notes()
     if only_soak:
-        report.amend(RESULTS, "soak, ", soak_notes)
+        report.amend(RESULTS, "soak, ", soak_results)
     else:
-        report.save_bench("deepseek_serving", table, notes | soak_notes | load)
+        report.save_bench("deepseek_serving", table, notes | soak_results | load)

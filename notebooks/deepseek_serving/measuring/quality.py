@@ -1,7 +1,7 @@
-"""Is the served model still good? Questions with checkable answers, and perplexity, at every precision.
+"""Quality of the served model: questions with checkable answers, and perplexity, at every precision.
 
-The questions are asked as a user would, greedily, and an answer counts when it holds the right word. The controls
-must lose: the same network with the rows of its matrices in random order, and answers held against the next question.
+Answers are generated greedily, and count as correct when they contain the right word. There are two negative controls:
+the same network with the rows of its matrices in random order, and answers compared with the next question.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-LONGEST = 32  # tokens of an answer
+MAX_ANSWER_TOKENS = 32
 
-# Question, and what a right answer holds (regular expression, any case).
+# Question, and what a correct answer contains (regular expression, any case).
 QUESTIONS = (
     ("What is the capital of France?", r"\bParis\b"),
     ("What is the capital of Italy?", r"\bRome\b"),
@@ -69,8 +69,12 @@ QUESTIONS = (
 )
 
 
-def right(answers: Sequence[str], shift: int = 0) -> int:
-    """How many answers, one to each question, hold what they should; with `shift`, what a later question wants."""
+def count_correct(answers: Sequence[str], shift: int = 0) -> int:
+    """The number of correct answers; answers: one for each question.
+
+    shift: compare each answer with the question that many places later. Raises ValueError for another number
+    of answers.
+    """
     if len(answers) != len(QUESTIONS):
         raise ValueError(f"There are {len(QUESTIONS)} questions, and {len(answers)} answers.")
     patterns = [pattern for _, pattern in QUESTIONS[shift:] + QUESTIONS[:shift]]
@@ -78,36 +82,42 @@ def right(answers: Sequence[str], shift: int = 0) -> int:
 
 
 def ask_torch(model, tokenizer, batch: int = 48) -> list[str]:
-    """The answers of a transformers model, greedy, in batches padded on the left."""
+    """The answers of a transformers model with greedy decoding, in batches padded on the left."""
     import torch
 
-    tokenizer.padding_side, answers = "left", []
+    tokenizer.padding_side = "left"
+    answers = []
     chats = [[{"role": "user", "content": question}] for question, _ in QUESTIONS]
     for start in range(0, len(chats), batch):
         options = {"add_generation_prompt": True, "return_tensors": "pt", "return_dict": True, "padding": True}
         inputs = tokenizer.apply_chat_template(chats[start : start + batch], **options)
         with torch.inference_mode():
-            ids = model.generate(**inputs, do_sample=False, max_new_tokens=LONGEST, pad_token_id=tokenizer.pad_token_id)
+            ids = model.generate(
+                **inputs,
+                do_sample=False,
+                max_new_tokens=MAX_ANSWER_TOKENS,
+                pad_token_id=tokenizer.pad_token_id,
+            )  # [batch, prompt + answer]
         answers += tokenizer.batch_decode(ids[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
     return answers
 
 
 def ask_server(client, at_once: int = 16) -> list[str]:
-    """The answers of a server, greedy, through a `pipeline.Client`; `at_once` questions are under way together."""
+    """The answers of a server with greedy decoding; client: a `pipeline.Client`; at_once: concurrent questions."""
     with ThreadPoolExecutor(at_once) as threads:
-        ask = partial(client.chat, max_tokens=LONGEST, temperature=0)
+        ask = partial(client.chat, max_tokens=MAX_ANSWER_TOKENS, temperature=0)
         return [reply.answer for reply in threads.map(ask, [question for question, _ in QUESTIONS])]
 
 
 def ask_ir(folder: Path, device: str = "CPU", **properties) -> list[str]:
-    """The answers of an IR folder by openvino_genai in this process, greedy, all questions in one batch."""
+    """The answers of an IR folder by openvino_genai in this process, with greedy decoding in one batch."""
     import openvino_genai as genai
 
     scheduler = genai.SchedulerConfig()
     scheduler.cache_size = 1
     pipeline = genai.ContinuousBatchingPipeline(str(folder), scheduler, device, properties)
     settings = pipeline.get_config()
-    settings.max_new_tokens, settings.do_sample = LONGEST, False
+    settings.max_new_tokens, settings.do_sample = MAX_ANSWER_TOKENS, False
     tokenizer = pipeline.get_tokenizer()
     prompts = [
         tokenizer.apply_chat_template([{"role": "user", "content": question}], add_generation_prompt=True)
@@ -118,24 +128,24 @@ def ask_ir(folder: Path, device: str = "CPU", **properties) -> list[str]:
     return [tokenizer.decode(result.m_generation_ids[0]) for result in results]
 
 
-def scrambled(ir: Path, folder: Path, seed: int = 0) -> Path:
-    """Write an FP16 IR with the rows of every matrix in its layers in random order: the same numbers, no knowledge.
+def scramble_weights(ir: Path, folder: Path, seed: int = 0) -> Path:
+    """Write an FP16 IR with the rows of every matrix in its layers in random order: a negative control.
 
-    Raises ValueError for an IR without such matrices (compressed ones are no plain constants).
+    Raises ValueError for an IR without FP16 matrices, such as a compressed one.
     """
     import openvino as ov
 
     from utils.models.llm import MODEL_XML, copy_companions
 
-    model, rng, found = ov.Core().read_model(ir / MODEL_XML), np.random.default_rng(seed), 0
+    model, rng = ov.Core().read_model(ir / MODEL_XML), np.random.default_rng(seed)
+    scrambled = 0
     for node in model.get_ordered_ops():
         if node.get_type_name() == "Constant" and ".layers." in node.get_friendly_name() and len(node.shape) == 2:
             if node.get_element_type() == ov.Type.f16:
                 rows = node.data[rng.permutation(len(node.data))]
-                other = ov.opset13.constant(rows)
-                node.output(0).replace(other.output(0))
-                found += 1
-    if not found:
+                node.output(0).replace(ov.opset13.constant(rows).output(0))
+                scrambled += 1
+    if not scrambled:
         raise ValueError(f"{ir} has no FP16 matrices in its layers to scramble.")
     copy_companions(ir, folder)
     ov.save_model(model, folder / MODEL_XML)

@@ -1,7 +1,7 @@
-"""The servers that this one is measured beside, as a user would start them, and the wait until they answer.
+"""The servers to compare with, started as a user starts them.
 
-llama.cpp's `llama-server` is looked for in LLAMA_SERVER and on PATH: it is no Python package. `transformers serve`
-comes with transformers.
+llama.cpp's `llama-server` is looked for in LLAMA_SERVER and on PATH, because it is no Python package. `transformers
+serve` is part of transformers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from utils import bench
 
 
 def find_llama() -> str | None:
-    """The llama-server of this machine, or None. Raises ValueError where LLAMA_SERVER names none."""
+    """The llama-server of this machine, or None. Raises ValueError where LLAMA_SERVER names no program."""
     named = os.environ.get("LLAMA_SERVER")
     if named and not shutil.which(named):
         raise ValueError(f"LLAMA_SERVER={named} is no program. Give the path of llama-server, or unset it.")
@@ -32,7 +32,7 @@ def find_llama() -> str | None:
 
 @contextmanager
 def llama_server(program: str, gguf: Path, slots: int, context: int = 512) -> Iterator[str]:
-    """llama.cpp's server with continuous batching (its default) and one slot of `context` tokens a client."""
+    """llama.cpp's server with continuous batching (its default); slots: of `context` tokens each; yields its URL."""
     size = ["--parallel", str(slots), "--ctx-size", str(slots * context), "--threads", str(bench.machine()["cores"])]
     quiet = ["--no-webui", "--offline"]
     with _running([program, "--model", str(gguf), *size, *quiet], "/health") as url:
@@ -41,7 +41,7 @@ def llama_server(program: str, gguf: Path, slots: int, context: int = 512) -> It
 
 @contextmanager
 def transformers_serve(folder: Path) -> Iterator[str]:
-    """transformers' server with its continuous batching, on the CPU, at the precision that is faster there."""
+    """The server of transformers with continuous batching, on the CPU, at its faster precision; yields its URL."""
     dtype = {"FP32": "float32", "BF16": "bfloat16"}[bench.torch_precision()]
     command = [sys.executable, "-m", "transformers.cli.transformers", "serve", str(folder)]
     options = ["--continuous-batching", "--attn-implementation", "sdpa", "--device", "cpu", "--dtype", dtype]
@@ -51,7 +51,7 @@ def transformers_serve(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def _running(command: list[str], health: str, timeout: float = 120, **environment: str) -> Iterator[str]:
-    """Start a server on a free port of this machine, wait until `health` answers, and end it with the block."""
+    """Start a server on a free port, wait until its path `health` answers, and end it with the block."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -68,8 +68,8 @@ def _running(command: list[str], health: str, timeout: float = 120, **environmen
             while not _answers(url + health):
                 if process.poll() is not None or time.monotonic() > deadline:
                     log.seek(max(0, log.seek(0, os.SEEK_END) - 1000))
-                    said = log.read().decode(errors="replace")
-                    raise RuntimeError(f"{Path(command[0]).name} did not come up. Its log ends:\n{said}")
+                    tail = log.read().decode(errors="replace")
+                    raise RuntimeError(f"{Path(command[0]).name} did not come up. Its log ends:\n{tail}")
                 time.sleep(0.1)
             yield url
         finally:

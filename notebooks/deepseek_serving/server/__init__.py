@@ -1,5 +1,5 @@
-"""Serves a model repository: `serve`."""
+"""Serve a model repository by OpenVINO Model Server or by a local server: `serve`."""
 
-from .process import serve
+from notebooks.deepseek_serving.server.process import KINDS, Server, ServerFailed, serve
 
-__all__ = ["serve"]
+__all__ = ["KINDS", "Server", "ServerFailed", "serve"]

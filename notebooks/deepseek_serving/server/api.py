@@ -1,8 +1,8 @@
 """The endpoints of OpenVINO Model Server, answered by an `Engine`.
 
-Chat goes through the router of fastapi-openai-compat, which parses requests and streams replies; what the
-replies look like (no id, a role chunk first, `[DONE]` last, errors as {"error": sentence}) is made here to
-Model Server's form. `Guard` stands before everything.
+Chat requests go through the router of fastapi-openai-compat, which parses them and streams replies. This module gives
+replies the form of Model Server's: no id, a chunk with the role first, `[DONE]` last, errors as {"error": message}.
+`Guard` checks every request first.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from fastapi_openai_compat import ChatCompletion, create_chat_completion_router, create_models_router
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from notebooks.deepseek_serving.server.engine import EngineFailed, Generation, Piece
+from notebooks.deepseek_serving.server.engine import EngineError, Generation, Piece
 from notebooks.deepseek_serving.server.guard import Guard, job
-from notebooks.deepseek_serving.server.parsing import Limits, Refused, parse
+from notebooks.deepseek_serving.server.parsing import Limits, RequestError, parse
 from notebooks.deepseek_serving.server.service import Service
 
 DONE = "[DONE]"
 
 
 class Frame(ChatCompletion):
-    """A reply that is sent as it stands: `text`, or `reply` where there is no stream."""
+    """A reply that the router sends unchanged: `text` in a stream, `reply` otherwise."""
 
     def model_dump_json(self, **_) -> str:
         return self.text
@@ -37,18 +37,21 @@ class Frame(ChatCompletion):
 
 
 def create_app(service: Service, *, host: str = "127.0.0.1", api_key: str | None = None, limits: Limits | None = None):
-    """The ASGI application. `host` is the address it will be served on: on loopback only requests that were
-    addressed to loopback are answered; with `api_key` only those that show it (`Authorization: Bearer KEY`)."""
+    """The ASGI application.
+
+    host: the address it is served on. On loopback it answers only requests that were addressed to loopback.
+    api_key: it then answers only requests with this key (`Authorization: Bearer KEY`).
+    """
     app = FastAPI(title="Local model server", openapi_url=None, redirect_slashes=False)
     limits = limits or Limits()
 
     def check(body, *, chat: bool) -> dict:
-        most = service.repository.options.max_tokens_limit
-        return parse(body, chat=chat, name=service.name, max_tokens=most, limits=limits)
+        max_tokens = service.repository.options.max_tokens_limit
+        return parse(body, chat=chat, name=service.name, max_tokens=max_tokens, limits=limits)
 
     async def chat(model: str, messages: list, body: dict):
         frames = answer(service, chat=True)
-        first = await anext(frames)  # what fails until here gets a status of its own
+        first = await anext(frames)  # an error before the first frame has its own HTTP status
         return as_frames(first, frames) if isinstance(first, str) else Frame.model_construct(reply=first)
 
     router = create_chat_completion_router(
@@ -72,8 +75,8 @@ def create_app(service: Service, *, host: str = "127.0.0.1", api_key: str | None
         add(f"{version}/models", list_models, methods=["GET"], response_model=None)
     _add_status(app, service)
     _add_errors(app)
-    at_once = service.repository.options.max_num_seqs + limits.waiting
-    service.guard = Guard(app, check, at_once=at_once, host=host, api_key=api_key, limits=limits)
+    max_concurrent = service.repository.options.max_num_seqs + limits.waiting
+    service.guard = Guard(app, check, max_concurrent=max_concurrent, host=host, api_key=api_key, limits=limits)
     return service.guard
 
 
@@ -89,7 +92,7 @@ def _add_status(app: FastAPI, service: Service) -> None:
         try:
             changed = await service.reload()
         except (ValueError, OSError) as error:
-            raise Refused(400, f"Reloading config failed. {error}") from error
+            raise RequestError(400, f"Reloading config failed. {error}") from error
         return JSONResponse(service.status(), 201 if changed else 200)
 
     @app.get("/v2")
@@ -106,12 +109,12 @@ def _add_status(app: FastAPI, service: Service) -> None:
 
     @app.get("/v2/models/{name}")
     async def metadata(name: str):
-        _known(service, name)
+        _check_name(service, name)
         return {"name": name, "versions": ["1"], "platform": "OpenVINO", "inputs": [], "outputs": []}
 
     @app.get("/v2/models/{name}/ready")
     async def model_ready(name: str):
-        _known(service, name)
+        _check_name(service, name)
         return _ready(service)
 
     @app.get("/metrics")
@@ -120,9 +123,9 @@ def _add_status(app: FastAPI, service: Service) -> None:
         return Response(text, media_type=kind)
 
 
-def _known(service: Service, name: str) -> None:
+def _check_name(service: Service, name: str) -> None:
     if name != service.name:
-        raise Refused(404, "Model with requested name is not found")
+        raise RequestError(404, "Model with requested name is not found")
 
 
 def _ready(service: Service) -> Response:
@@ -131,11 +134,11 @@ def _ready(service: Service) -> Response:
 
 
 def _add_errors(app: FastAPI) -> None:
-    """Every error is {"error": sentence}."""
+    """Answer every error as {"error": message}."""
 
     @app.exception_handler(StarletteHTTPException)
-    async def refused(http: Request, error: StarletteHTTPException):
-        if isinstance(error, Refused):
+    async def http_error(http: Request, error: StarletteHTTPException):
+        if isinstance(error, RequestError):
             return JSONResponse({"error": error.detail}, error.status_code, error.headers)
         if error.status_code == 404:
             return JSONResponse({"error": "Invalid request URL"}, 404)
@@ -144,7 +147,7 @@ def _add_errors(app: FastAPI) -> None:
         return JSONResponse({"error": str(error.detail)}, error.status_code)
 
     @app.exception_handler(Exception)
-    async def broken(http: Request, error: Exception):
+    async def internal_error(http: Request, error: Exception):
         return JSONResponse({"error": f"Internal error: {type(error).__name__}"}, 500)
 
 
@@ -152,16 +155,16 @@ def _add_errors(app: FastAPI) -> None:
 
 
 async def answer(service: Service, *, chat: bool) -> AsyncIterator[Any]:
-    """The parts of the reply to the current job: JSON texts and `[DONE]` for a stream, otherwise one dict.
+    """Yield the reply to the current `job`: JSON texts and `[DONE]` for a stream, otherwise one dict.
 
-    Raises Refused before anything was yielded.
+    Raises RequestError, but only before the first yield.
     """
-    request = job.get().asked
+    request = job.get().request
     generation = await _start(service, request)
     kind = "chat.completion" if chat else "text_completion"
     head = {"created": int(time.time()), "model": request["model"]}
     if not request["stream"]:
-        yield await _whole(generation, head | {"object": kind}, chat)
+        yield await _complete_reply(generation, head | {"object": kind}, chat)
         return
     head |= {"object": f"{kind}.chunk"}
     usage = {"usage": None} if request["include_usage"] else {}
@@ -179,7 +182,7 @@ async def answer(service: Service, *, chat: bool) -> AsyncIterator[Any]:
             break
         try:
             piece = await generation.read()
-        except EngineFailed as error:  # the status is sent already
+        except EngineError as error:  # too late for another HTTP status
             yield json.dumps({"error": str(error)})
             return
     if request["include_usage"]:
@@ -191,30 +194,31 @@ async def answer(service: Service, *, chat: bool) -> AsyncIterator[Any]:
 async def _start(service: Service, request: dict) -> Generation:
     engine = service.engine
     if engine.problem:
-        raise Refused(503, engine.problem)
+        raise RequestError(503, engine.problem)
     try:
         ids = await asyncio.to_thread(engine.encode, request["messages"], request["prompt"])
-    except Exception as error:  # a chat template may refuse roles or their order
-        raise Refused(400, f"The chat template cannot take these messages: {str(error).strip()}") from error
+    except Exception as error:  # a chat template may reject roles or their order
+        raise RequestError(400, f"The chat template cannot take these messages: {str(error).strip()}") from error
     length, context = ids.shape[1], engine.context
     if length == 0:
-        raise Refused(400, "The prompt has no tokens")
+        raise RequestError(400, "The prompt has no tokens")
     if length >= context:
-        raise Refused(400, f"Number of prompt tokens: {length} exceeds model max length: {context}")
-    wanted = request["max_tokens"]
-    if wanted is not None and length + wanted > context:
-        raise Refused(
-            400, f"Number of prompt tokens: {length} + max tokens value: {wanted} exceeds model max length: {context}"
+        raise RequestError(400, f"Number of prompt tokens: {length} exceeds model max length: {context}")
+    max_tokens = request["max_tokens"]
+    if max_tokens is not None and length + max_tokens > context:
+        raise RequestError(
+            400,
+            f"Number of prompt tokens: {length} + max tokens value: {max_tokens} exceeds model max length: {context}",
         )
     config = engine.config()
     for key, value in request["config"].items():
         setattr(config, key, value)
     config.do_sample = config.temperature > 0
-    config.max_new_tokens = wanted or min(engine.repository.options.max_tokens_limit, context - length)
+    config.max_new_tokens = max_tokens or min(engine.repository.options.max_tokens_limit, context - length)
     try:
         generation = engine.submit(ids, config)
-    except EngineFailed as error:
-        raise Refused(503, str(error)) from error
+    except EngineError as error:
+        raise RequestError(503, str(error)) from error
     job.get().generations.append(generation)
     return generation
 
@@ -222,11 +226,11 @@ async def _start(service: Service, request: dict) -> Generation:
 async def _read(generation: Generation) -> Piece:
     try:
         return await generation.read()
-    except EngineFailed as error:
-        raise Refused(500, str(error)) from error
+    except EngineError as error:
+        raise RequestError(500, str(error)) from error
 
 
-async def _whole(generation: Generation, head: dict, chat: bool) -> dict:
+async def _complete_reply(generation: Generation, head: dict, chat: bool) -> dict:
     pieces = [await _read(generation)]
     while pieces[-1].finish_reason is None:
         pieces.append(await _read(generation))
@@ -242,14 +246,14 @@ def _usage(generation: Generation, tokens: int) -> dict[str, int]:
 
 
 async def as_frames(first: str, rest: AsyncIterator[str]) -> AsyncIterator[Frame]:
-    """The parts of a stream as the chat router sends them."""
+    """The texts of a stream in the form that the chat router sends."""
     yield Frame.model_construct(text=first)
     async for text in rest:
         yield Frame.model_construct(text=text)
 
 
 async def as_events(first: str, rest: AsyncIterator[str]) -> AsyncIterator[str]:
-    """The parts of a stream as server-sent events."""
+    """The texts of a stream as server-sent events."""
     yield f"data: {first}\n\n"
     async for text in rest:
         yield f"data: {text}\n\n"

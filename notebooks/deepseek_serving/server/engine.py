@@ -1,8 +1,8 @@
 """Continuous batching in a thread: requests come from an asyncio loop, pieces of text go back to it.
 
-One thread owns the pipeline: between two steps it takes in new requests and drops abandoned ones, after each
-step it hands all new text to the loop in a single call. A request's text is made of its tokens' bytes, so no
-character is ever cut in two and nothing is decoded twice.
+One thread owns the pipeline. Between two steps it adds new requests and cancels abandoned ones. After each step it
+passes all new text to the loop in a single call. The text of a request is decoded incrementally from the bytes of its
+tokens, so that no character is cut in two and no token is decoded twice.
 """
 
 from __future__ import annotations
@@ -19,50 +19,56 @@ from typing import NamedTuple
 from notebooks.deepseek_serving.server.repository import Repository
 
 STALLED_S = 60.0  # a step takes milliseconds to a few seconds
-SAMPLE = "Naïve  café — “quotes”, 日本語, 👩‍🚀 's n't .\n\tx"  # spaces before punctuation, characters of several tokens
-STOPPING = "The server is stopping."
+SAMPLE_TEXT = (
+    "Naïve  café — “quotes”, 日本語, 👩‍🚀 's n't .\n\tx"  # spaces before punctuation, characters of several tokens
+)
+STOPPING_MESSAGE = "The server is stopping."
 log = logging.getLogger("deepseek_serving")
 
 
-class EngineFailed(RuntimeError):
-    """The request cannot be answered any more; the message says why."""
+class EngineError(RuntimeError):
+    """The engine cannot answer a request; the message says why."""
 
 
 class Piece(NamedTuple):
-    """What one step, or several, added to an answer. `tokens` counts all tokens so far."""
+    """The text that one or more steps added to an answer."""
 
     text: str
-    tokens: int
-    finish_reason: str | None  # "stop", "length", or None while it goes on
+    tokens: int  # of the whole answer so far
+    finish_reason: str | None  # "stop", "length", or None while the model generates
 
 
 class Generation:
-    """One request's answer while it grows. `read` and `abort` belong to the loop that made it."""
+    """The answer to one request while it is generated. Call `read` and `abort` in the event loop that created it.
+
+    ids: the prompt's token ids [1, n].
+    """
 
     def __init__(self, engine: Engine, ids, config) -> None:
         self.engine, self.ids, self.config = engine, ids, config
         self.loop = asyncio.get_running_loop()
         self.prompt_tokens = ids.shape[1]
         self.tokens = 0
-        self.done = False  # nothing more will be delivered
-        self.handle = None  # the pipeline's; this and `decoder` belong to the engine's thread
+        self.done = False  # True once no further piece is delivered
+        self.handle = None  # of the pipeline; only the engine's thread uses it and `decoder`
         self.decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._pieces: deque[Piece | Exception] = deque()
-        self._news: asyncio.Future | None = None
+        self._arrival: asyncio.Future | None = None  # set when a piece arrives
 
     def deliver(self, piece: Piece | Exception) -> None:
+        """Add a piece, or the error that ends the answer."""
         if self.done:
             return
         self.done = isinstance(piece, Exception) or piece.finish_reason is not None
         self._pieces.append(piece)
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
 
     async def read(self) -> Piece:
-        """Everything that has come since the last call, waiting for it. Raises EngineFailed."""
+        """Wait for new text, and return all that has arrived since the last call. Raises EngineError."""
         if not self._pieces:
-            self._news = self.loop.create_future()
-            await self._news
+            self._arrival = self.loop.create_future()
+            await self._arrival
         pieces = [self._pieces.popleft() for _ in range(len(self._pieces))]
         if isinstance(pieces[-1], Exception):
             raise pieces[-1]
@@ -71,28 +77,31 @@ class Generation:
         return Piece("".join(piece.text for piece in pieces), *pieces[-1][1:])
 
     def abort(self) -> None:
-        """Stop computing; harmless when the answer is complete."""
+        """Stop generating. A complete answer stays as it is."""
         if not self.done:
             self.done = True
-            self.engine.abandon(self)
+            self.engine.cancel(self)
 
 
 class Engine:
-    """A model of a repository, computing for everybody at once. `start` loads it in the background."""
+    """Generates the answers to all requests in one batch. `start` loads the model in the background."""
 
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
         self.failure: str | None = None
-        self.loaded = threading.Event()  # or failed
-        self.generated = self.prompted = self.finished = self.aborted = self.steps = 0
-        self.waiting = self.running = 0  # as of the last step
+        self.loaded = threading.Event()  # set once the model is loaded, or loading has failed
+        self.prompt_tokens = self.generated_tokens = 0
+        self.finished = self.aborted = 0  # requests
+        self.steps = 0
+        self.waiting = self.running = 0  # requests without and with a first token, as of the last step
         self.cache_percent = 0.0
         self.cache_bytes = 0
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._arrivals: deque[Generation] = deque()
-        self._departures: deque[Generation] = deque()
+        self._cancelled: deque[Generation] = deque()
         self._active: dict[int, Generation] = {}
-        self._closing = self._draining = False
+        self._closing = False  # end now
+        self._draining = False  # end after the answers that are being generated
         self._busy_since: float | None = None
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -100,10 +109,13 @@ class Engine:
         self._thread.start()
 
     def close(self, *, drain: bool = False) -> None:
-        """End the thread, after the answers that are under way (`drain`), or at once: then who waits is told so."""
-        with self._news:
+        """End the thread: at once, or with `drain` after the answers that are being generated.
+
+        Requests that end early raise EngineError.
+        """
+        with self._changed:
             self._draining, self._closing = drain, not drain
-            self._news.notify()
+            self._changed.notify()
         self._thread.join()
 
     @property
@@ -120,11 +132,11 @@ class Engine:
 
     @property
     def context(self) -> int:
-        """Tokens that prompt and answer may have together."""
+        """The most tokens that prompt and answer may have together."""
         return self.repository.context
 
     def config(self):
-        """A generation config of the request's own, with the model's defaults."""
+        """A new GenerationConfig with the model's defaults."""
         return self._pipeline.get_config()
 
     def encode(self, messages: list[dict] | None, prompt: str | None):
@@ -134,19 +146,20 @@ class Engine:
         return self._tokenizer.encode(prompt, add_special_tokens=messages is None).input_ids
 
     def submit(self, ids, config) -> Generation:
-        """Start computing an answer. Call it in the event loop that will read it. Raises EngineFailed."""
+        """Start generating an answer. Call it in the event loop that will read the answer. Raises EngineError."""
         if self.problem:
-            raise EngineFailed(self.problem)
+            raise EngineError(self.problem)
         generation = Generation(self, ids, config)
-        with self._news:
+        with self._changed:
             self._arrivals.append(generation)
-            self._news.notify()
+            self._changed.notify()
         return generation
 
-    def abandon(self, generation: Generation) -> None:
-        with self._news:
-            self._departures.append(generation)
-            self._news.notify()
+    def cancel(self, generation: Generation) -> None:
+        """Stop generating an answer before the next step."""
+        with self._changed:
+            self._cancelled.append(generation)
+            self._changed.notify()
 
     # --- the engine's thread ----------------------------------------------------------------------------------
 
@@ -155,25 +168,25 @@ class Engine:
             self._load()
             self.loaded.set()
             while self._wait_for_work():
-                self._take_in_and_drop()
+                self._add_and_cancel_requests()
                 self._busy_since = time.monotonic()
                 if self._pipeline.has_non_finished_requests():
                     self._pipeline.step()
                     self.steps += 1
-                self._hand_over()
+                self._collect_results()
                 self._busy_since = None
-            self.failure = STOPPING
-        except BaseException as error:  # whatever it is, nobody may be left waiting
+            self.failure = STOPPING_MESSAGE
+        except BaseException as error:  # no request may wait forever, whatever the error is
             log.exception("The engine has failed")
             self.failure = f"The engine has failed: {str(error).strip() or type(error).__name__}"
         finally:
             self.loaded.set()
-            with self._news:
+            with self._changed:
                 left = [*self._active.values(), *self._arrivals]
                 self._arrivals.clear()
                 self._active.clear()
             self.running = self.waiting = 0
-            _deliver([(generation, EngineFailed(self.failure)) for generation in left])
+            _deliver([(generation, EngineError(self.failure)) for generation in left])
 
     def _load(self) -> None:
         import openvino_genai
@@ -191,16 +204,16 @@ class Engine:
         log.info("Loaded %s in %.1f s", self.repository.name, time.monotonic() - started)
 
     def _wait_for_work(self) -> bool:
-        with self._news:
-            while not (self._active or self._arrivals or self._departures or self._closing):
+        with self._changed:
+            while not (self._active or self._arrivals or self._cancelled or self._closing):
                 if self._draining:
                     return False
-                self._news.wait()
+                self._changed.wait()
             return not self._closing
 
-    def _take_in_and_drop(self) -> None:
-        while self._departures:
-            generation = self._departures.popleft()
+    def _add_and_cancel_requests(self) -> None:
+        while self._cancelled:
+            generation = self._cancelled.popleft()
             self.aborted += 1
             if generation.handle is not None:
                 generation.handle.cancel()
@@ -211,15 +224,15 @@ class Engine:
                 continue
             try:
                 generation.handle = self._pipeline.add_request(id(generation), generation.ids, generation.config)
-            except Exception as error:  # this request's own fault
-                _deliver([(generation, EngineFailed(f"The request was refused: {str(error).strip()}"))])
+            except Exception as error:  # the request is invalid; the engine goes on
+                _deliver([(generation, EngineError(f"The request was refused: {str(error).strip()}"))])
                 continue
             self._active[id(generation)] = generation
-            self.prompted += generation.prompt_tokens
+            self.prompt_tokens += generation.prompt_tokens
 
-    def _hand_over(self) -> None:
-        """Collect what the step brought, and give it to the loop in one call."""
-        news, running = [], 0
+    def _collect_results(self) -> None:
+        """Collect the tokens of the last step, and pass them to the loop in one call."""
+        pieces, running = [], 0
         for key, generation in list(self._active.items()):
             handle = generation.handle
             if handle.can_read():
@@ -228,13 +241,13 @@ class Engine:
                     output = handle.read()[0]
                     ids += output.generated_ids
                     reason = output.finish_reason.name
-                news.append((generation, self._piece(generation, ids, reason)))
+                pieces.append((generation, self._piece(generation, ids, reason)))
                 finished = reason != "NONE"
             else:
                 finished = handle.get_status().name != "RUNNING"
                 if finished:
-                    sentence = "The prompt does not fit the KV cache: shorten it, or raise cache_size."
-                    news.append((generation, EngineFailed(sentence)))
+                    message = "The prompt does not fit the KV cache: shorten it, or raise cache_size."
+                    pieces.append((generation, EngineError(message)))
             if finished:
                 del self._active[key]
                 self.finished += 1
@@ -243,26 +256,26 @@ class Engine:
         self.running, self.waiting = running, len(self._active) - running
         metrics = self._pipeline.get_metrics()
         self.cache_percent, self.cache_bytes = metrics.cache_usage, metrics.kv_cache_size_in_bytes
-        _deliver(news)
+        _deliver(pieces)
 
     def _piece(self, generation: Generation, ids: list[int], reason: str) -> Piece:
         generation.tokens += len(ids)
-        self.generated += len(ids)
+        self.generated_tokens += len(ids)
         finish_reason = None if reason == "NONE" else reason.lower()
         data = b"".join([self._bytes.get(token, b"") for token in ids])
         text = generation.decoder.decode(data, final=finish_reason is not None)
         return Piece(text, generation.tokens, finish_reason)
 
 
-def _deliver(news: list[tuple[Generation, Piece | Exception]]) -> None:
-    """Hand over to each loop at once; a loop that is closed has nobody left to tell."""
+def _deliver(pieces: list[tuple[Generation, Piece | Exception]]) -> None:
+    """Pass the pieces to the event loops of their requests, with one call for each loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list] = {}
-    for generation, piece in news:
+    for generation, piece in pieces:
         by_loop.setdefault(generation.loop, []).append((generation, piece))
     for loop, items in by_loop.items():
         try:
             loop.call_soon_threadsafe(_deliver_all, items)
-        except RuntimeError:
+        except RuntimeError:  # the loop is closed, so nobody waits for the answer
             pass
 
 
@@ -272,10 +285,10 @@ def _deliver_all(items: list[tuple[Generation, Piece | Exception]]) -> None:
 
 
 def token_bytes(tokenizer, model: Path | str) -> dict[int, bytes]:
-    """The bytes that each token adds to a text; special tokens add none.
+    """The bytes that each token adds to a text, by token id; special tokens add none.
 
-    Decoding is then a look-up. It is exact for byte-level tokenizers (GPT-2, Llama 3, Qwen, DeepSeek), which
-    is checked against the detokenizer for every token. Raises ValueError for a tokenizer of another kind.
+    With this table, decoding is a look-up. It is exact for byte-level tokenizers (GPT-2, Llama 3, Qwen, DeepSeek).
+    Every token is checked against the detokenizer. Raises ValueError for a tokenizer that is not byte-level.
     """
     table = {token: bytes(data) for data, token in tokenizer.get_vocab().items()}
     tokens = sorted(table)
@@ -284,8 +297,8 @@ def token_bytes(tokenizer, model: Path | str) -> dict[int, bytes]:
             table[token] = b""
         elif table[token].decode("utf-8", "replace") != text:
             raise ValueError(f"The tokenizer of {model} is not byte-level: token {token} reads {text!r}.")
-    ids = tokenizer.encode(SAMPLE, add_special_tokens=False).input_ids.data[0].tolist()
+    ids = tokenizer.encode(SAMPLE_TEXT, add_special_tokens=False).input_ids.data[0].tolist()
     text = b"".join(table[token] for token in ids).decode()
-    if text != tokenizer.decode(ids) or text != SAMPLE:
+    if text != tokenizer.decode(ids) or text != SAMPLE_TEXT:
         raise ValueError(f"The tokenizer of {model} is not byte-level: a text comes back as {text!r}.")
     return table

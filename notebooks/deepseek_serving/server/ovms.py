@@ -1,7 +1,7 @@
-"""OpenVINO Model Server itself: where it is on this machine, and how it is started on a repository.
+"""Find OpenVINO Model Server on this machine, and start it on a repository.
 
-Looked for in this order: the environment variable OVMS (path of the binary), `ovms` on PATH, Docker with the
-image already there (nothing is downloaded).
+It is looked for in this order: the environment variable OVMS (path of the binary), `ovms` on PATH, Docker with its
+image. The image is not downloaded.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ IMAGE = "openvino/model_server:latest"
 
 
 def find() -> list[str] | None:
-    """The start of a command that runs Model Server: [binary] or [docker]; None where there is neither.
+    """The program that starts Model Server, [binary] or [docker]; None where there is neither.
 
-    Raises ValueError where OVMS names something that is not there.
+    Raises ValueError where OVMS names no program.
     """
     if named := os.environ.get("OVMS"):
         if (binary := shutil.which(named)) is None:
@@ -30,24 +30,24 @@ def find() -> list[str] | None:
     return None
 
 
-def command(found: list[str], folder: Path, port: int, container: str = "openvino-model-server") -> list[str]:
-    """The command that serves the repository `folder` on 127.0.0.1:`port` with what `find` found."""
+def command(program: list[str], folder: Path, port: int, container: str = "openvino-model-server") -> list[str]:
+    """The command that serves the repository `folder` on 127.0.0.1:`port`; program: of `find`."""
     folder = Path(folder).resolve()
-    if "docker" not in Path(found[0]).stem.lower():
+    if "docker" not in Path(program[0]).stem.lower():
         config = str(folder / "config.json")
-        return [*found, "--config_path", config, "--rest_port", str(port), "--rest_bind_address", "127.0.0.1"]
+        return [*program, "--config_path", config, "--rest_port", str(port), "--rest_bind_address", "127.0.0.1"]
     run = ["run", "--rm", "--name", container, "--publish", f"127.0.0.1:{port}:{port}"]
     mount = ["--volume", f"{folder}:/models:ro"]
-    return [*found, *run, *mount, IMAGE, "--config_path", "/models/config.json", "--rest_port", str(port)]
+    return [*program, *run, *mount, IMAGE, "--config_path", "/models/config.json", "--rest_port", str(port)]
 
 
-def remove_container(found: list[str], container: str) -> None:
-    """End a container that outlived the `docker run` which started it."""
-    _succeeds([*found, "rm", "--force", container])
+def remove_container(program: list[str], container: str) -> None:
+    """Remove a container that still runs after the `docker run` that started it has ended."""
+    _succeeds([*program, "rm", "--force", container])
 
 
 def command_lines(folder: str | Path = "models/repository", port: int = 8000) -> dict[str, str]:
-    """What a reader types to serve the same repository by Model Server: one text per way of installing it."""
+    """Shell commands that serve a repository by Model Server, for each way of installing it."""
     folder = Path(folder).as_posix()
     windows = folder.replace("/", "\\")
     return {

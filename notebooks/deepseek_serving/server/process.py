@@ -1,8 +1,8 @@
-"""Serves a model repository: by OpenVINO Model Server where this machine has it, else by a local server.
+"""Serve a model repository by OpenVINO Model Server where this machine has it, else by a local server.
 
 `python -m notebooks.deepseek_serving.server FOLDER [--port 8000]` serves until Ctrl-C or SIGTERM. In Python
-`with serve(folder) as server:` runs that command in a process of its own, which ends with the block, and also
-when this process is killed: the server watches a pipe that only its parent holds open.
+`with serve(folder) as server:` runs that command in another process. The server ends with the block. It also ends
+when its parent is killed, because it watches a pipe that only the parent holds open.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,19 +29,19 @@ from notebooks.deepseek_serving.server import ovms, repository
 from utils.paths import ROOT
 
 LOOPBACK = "127.0.0.1"
-KEY = "OPENVINO_SERVER_API_KEY"  # the environment hides it from other users, the command line would not
+API_KEY_VARIABLE = "OPENVINO_SERVER_API_KEY"  # other users of the machine can read a command line, but not this
 KINDS = ("auto", "local", "ovms")
-GRACE_S = 2  # for which answers under way are still computed when the server is told to end
-MODULE = __package__  # what runs as the server's process
+GRACE_S = 2  # how long the server continues the answers in flight after it was asked to end
+MODULE = __package__  # the module that runs in the server's process
 
 
 class ServerFailed(RuntimeError):
-    """The server did not start, or is gone; the message ends with the last lines of its log."""
+    """The server did not start, or has ended; the message ends with the last lines of its log."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """A running server. kind: "ovms" (OpenVINO Model Server) or "local"; `model`: the name to ask for."""
+    """A running server. kind: "ovms" (OpenVINO Model Server) or "local"; model: the name that it serves."""
 
     url: str
     kind: str
@@ -68,9 +68,9 @@ def serve(
 ) -> Iterator[Server]:
     """Serve the repository `folder` while the block runs. port 0: a free one. kind: "auto", "local" or "ovms".
 
-    `waiting`: requests that may queue beyond those computed at once (local server). Raises ValueError before
-    anything starts: for an incomplete repository, a port out of range, an address other than loopback
-    without an API key. Raises ServerFailed where the server does not come up within `timeout` seconds.
+    waiting: requests that may queue beyond those in the batch (local server). timeout: seconds until the server must
+    be ready. Raises ValueError, before anything starts, for an incomplete repository, a port out of range, and an
+    address other than loopback without an API key. Raises ServerFailed where the server does not become ready.
     """
     model = repository.read(folder).name
     kind, _ = choose(host, port, api_key, kind)
@@ -78,7 +78,7 @@ def serve(
     log = Path(workdir.name) / "server.log"
     arguments = [str(Path(folder).resolve()), "--port", str(port), "--host", host, "--kind", kind, "--until-eof"]
     arguments += [] if waiting is None else ["--waiting", str(waiting)]
-    environment = os.environ | {"PYTHONUNBUFFERED": "1"} | ({} if api_key is None else {KEY: api_key})
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"} | ({} if api_key is None else {API_KEY_VARIABLE: api_key})
     with workdir, log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", MODULE, *arguments],
@@ -97,7 +97,10 @@ def serve(
 
 
 def choose(host: str, port: int, api_key: str | None, kind: str) -> tuple[str, list[str] | None]:
-    """Which server is to answer ("ovms" or "local"), and the command found for the former. Raises ValueError."""
+    """The kind of server to start ("ovms" or "local"), and the program of `ovms.find` for the former.
+
+    Raises ValueError for arguments that do not fit each other.
+    """
     if kind not in KINDS:
         raise ValueError(f"kind is {kind!r}; it must be one of {', '.join(KINDS)}.")
     if not 0 <= port <= 65535:
@@ -109,14 +112,14 @@ def choose(host: str, port: int, api_key: str | None, kind: str) -> tuple[str, l
     private = host == LOOPBACK and api_key is None
     if kind == "ovms" and not private:
         raise ValueError(f"Model Server is started here on {LOOPBACK} only, where it asks for no key.")
-    found = ovms.find() if kind != "local" and private else None
-    if kind == "ovms" and found is None:
+    program = ovms.find() if kind != "local" and private else None
+    if kind == "ovms" and program is None:
         raise ValueError("There is no ovms: set OVMS to the path of its binary, or get its Docker image.")
-    return ("ovms" if found else "local"), found
+    return ("ovms" if program else "local"), program
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is this machine's own and nobody else's."""
+    """Whether only this machine can reach an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -124,28 +127,29 @@ def is_loopback(host: str) -> bool:
 
 
 def _wait_until_ready(process: subprocess.Popen, log: Path, model: str, timeout: float, quiet: bool) -> str:
-    started, said = time.monotonic(), 0.0
-    first: list[bytes] = []
-    reader = threading.Thread(target=lambda: first.append(process.stdout.readline()), daemon=True)
+    """The server's URL, which is the first line of its output, once the server is ready."""
+    started, last_report_s = time.monotonic(), 0.0
+    lines: list[bytes] = []
+    reader = threading.Thread(target=lambda: lines.append(process.stdout.readline()), daemon=True)
     reader.start()
     while (waited := time.monotonic() - started) < timeout:
         if process.poll() is not None:
             raise ServerFailed(f"The server ended while it started. {_tail(log)}")
-        if not reader.is_alive() and first[0]:
-            url = first[0].decode().strip()
+        if not reader.is_alive() and lines[0]:
+            url = lines[0].decode().strip()
             if _is_ready(url, model):
                 if not quiet:
                     print(f"{model} is served at {url} after {waited:.0f} s", flush=True)
                 return url
-        if not quiet and waited - said > 5:
-            said = waited
+        if not quiet and waited - last_report_s > 5:
+            last_report_s = waited
             print(f"Waiting for {model}: {waited:.0f} s", flush=True)
         time.sleep(0.05)
     raise ServerFailed(f"The server was not ready after {timeout:.0f} s. {_tail(log)}")
 
 
 def _is_ready(url: str, model: str) -> bool:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback is reached directly
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy for loopback
     try:
         with opener.open(f"{url}/v2/health/ready", timeout=5) as reply:
             return reply.status == 200
@@ -159,7 +163,7 @@ def _tail(log: Path, lines: int = 15) -> str:
 
 
 def _stop(process: subprocess.Popen) -> None:
-    """Ask the server to end by closing its pipe, and make sure that it and its children have."""
+    """Ask the server to end by closing its pipe, and kill it and its children if they do not."""
     import psutil
 
     family = []
@@ -184,29 +188,31 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=f"python -m {MODULE}", description="Serve a model repository.")
     parser.add_argument("folder", type=Path, help="holds config.json and the model's folder")
     parser.add_argument("--port", type=int, default=8000, help="default 8000; 0 takes a free one")
-    parser.add_argument("--host", default=LOOPBACK, help=f"default {LOOPBACK}; another one wants {KEY} to be set")
-    parser.add_argument("--kind", choices=KINDS, default="auto", help="default: Model Server where there is one")
+    parser.add_argument(
+        "--host", default=LOOPBACK, help=f"default {LOOPBACK}; another one wants {API_KEY_VARIABLE} to be set"
+    )
+    parser.add_argument("--kind", choices=KINDS, default="auto", help="default: Model Server where it is installed")
     parser.add_argument("--waiting", type=int, default=128, help="requests that may queue (local server)")
     parser.add_argument("--until-eof", action="store_true", help="end when standard input does")
-    given = parser.parse_args(arguments)
-    api_key = os.environ.pop(KEY, None)
+    options = parser.parse_args(arguments)
+    api_key = os.environ.pop(API_KEY_VARIABLE, None)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        repository.read(given.folder)
-        kind, found = choose(given.host, given.port, api_key, given.kind)
-        listener = _listen(given.host, given.port)
+        repository.read(options.folder)
+        kind, program = choose(options.host, options.port, api_key, options.kind)
+        listener = _listen(options.host, options.port)
     except (ValueError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     if kind == "ovms":
-        return _run_ovms(found, given.folder, listener, given.until_eof)
-    return _run_local(given.folder, listener, given.host, api_key, given.waiting, given.until_eof)
+        return _run_ovms(program, options.folder, listener, options.until_eof)
+    return _run_local(options.folder, listener, options.host, api_key, options.waiting, options.until_eof)
 
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
-    if os.name == "posix":  # on Windows this option would let two servers share a port
+    if os.name == "posix":  # on Windows this option lets two servers share a port
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
@@ -222,13 +228,13 @@ def _address(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _when_asked_to_end(end, until_eof: bool) -> None:
+def _on_end_request(end: Callable[[], None], until_eof: bool) -> None:
     """Call `end` on SIGTERM, on Ctrl-C, and with `until_eof` when standard input is closed."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: end())
 
     def watch() -> None:
-        while os.read(0, 1024):  # not by sys.stdin, whose lock would be held when the interpreter ends
+        while os.read(0, 1024):  # sys.stdin would hold its lock when the interpreter ends
             pass
         end()
 
@@ -240,7 +246,7 @@ def _run_local(folder: Path, listener: socket.socket, host: str, api_key: str | 
     import uvicorn
 
     from notebooks.deepseek_serving.server.api import create_app
-    from notebooks.deepseek_serving.server.engine import STOPPING
+    from notebooks.deepseek_serving.server.engine import STOPPING_MESSAGE
     from notebooks.deepseek_serving.server.parsing import Limits
     from notebooks.deepseek_serving.server.service import Service
 
@@ -250,11 +256,11 @@ def _run_local(folder: Path, listener: socket.socket, host: str, api_key: str | 
     settings = {"log_config": None, "access_log": False, "lifespan": "off", "server_header": False}
     settings |= {"timeout_graceful_shutdown": GRACE_S + 2, "timeout_keep_alive": 75, "backlog": 2048}
     server = uvicorn.Server(uvicorn.Config(app, **settings))
-    server.capture_signals = contextlib.nullcontext  # ours end it without raising the signal anew
+    server.capture_signals = contextlib.nullcontext  # `_on_end_request` handles signals
 
     def end() -> None:
         if not server.should_exit:
-            server.should_exit = True  # no new requests; those under way may finish, and are told if they do not
+            server.should_exit = True  # no new requests; those in flight may finish, or get an error
             closing = threading.Timer(GRACE_S, service.engine.close)
             closing.daemon = True
             closing.start()
@@ -264,34 +270,34 @@ def _run_local(folder: Path, listener: socket.socket, host: str, api_key: str | 
         if service.engine.failure:
             end()
 
-    _when_asked_to_end(end, eof)
+    _on_end_request(end, eof)
     service.engine.start()
     threading.Thread(target=end_unless_loaded, daemon=True).start()
     listener.listen(2048)
     print(_address(listener), flush=True)
     server.run(sockets=[listener])
     service.engine.close()
-    return int(service.engine.failure != STOPPING)
+    return int(service.engine.failure != STOPPING_MESSAGE)
 
 
-def _run_ovms(found: list[str], folder: Path, listener: socket.socket, eof: bool) -> int:
-    """Run Model Server as a child until we are asked to end or it ends; its output goes to our log."""
+def _run_ovms(program: list[str], folder: Path, listener: socket.socket, eof: bool) -> int:
+    """Run Model Server as a child until it ends or an end is requested; its output goes to our log."""
     port, url = listener.getsockname()[1], _address(listener)
-    listener.close()  # the port was free; Model Server takes it now
+    listener.close()  # the port is free; Model Server binds it next
     container = f"openvino-model-server-{os.getpid()}"
-    asked = threading.Event()
-    _when_asked_to_end(asked.set, eof)
+    end_requested = threading.Event()
+    _on_end_request(end_requested.set, eof)
     child = subprocess.Popen(
-        ovms.command(found, folder, port, container),
+        ovms.command(program, folder, port, container),
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr,
         preexec_fn=_die_with_parent if sys.platform == "linux" else None,
     )
     print(url, flush=True)
     try:
-        while child.poll() is None and not asked.wait(0.1):
+        while child.poll() is None and not end_requested.wait(0.1):
             pass
-        return 0 if asked.is_set() else child.returncode or 1
+        return 0 if end_requested.is_set() else child.returncode or 1
     finally:
         child.terminate()
         try:
@@ -300,18 +306,18 @@ def _run_ovms(found: list[str], folder: Path, listener: socket.socket, eof: bool
             child.kill()
             child.wait()
         if "--name" in child.args:
-            ovms.remove_container(found, container)
+            ovms.remove_container(program, container)
 
 
 def _die_with_parent() -> None:
-    """Linux sends the child SIGTERM should this process be killed, when it can no longer do so itself."""
+    """Let Linux send the child SIGTERM when this process is killed."""
     import ctypes
 
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def _allow_many_connections(wanted: int = 8192) -> None:
-    """Raise the number of open files to what the system lets us have; each client takes one."""
+    """Raise the limit of open files as far as the system allows; each connection takes one."""
     with contextlib.suppress(ImportError, OSError, ValueError):  # Windows has no such limit
         import resource
 

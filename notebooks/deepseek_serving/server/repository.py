@@ -1,10 +1,10 @@
-"""A model repository as OpenVINO Model Server reads it, written in one piece and checked before a server sees it.
+"""A model repository in the form that OpenVINO Model Server reads.
 
     FOLDER/config.json        names the model and its folder
     FOLDER/NAME/graph.pbtxt   how it is served: device, cache, limits (protobuf text format, LLMCalculatorOptions)
     FOLDER/NAME/...           model, tokenizer and detokenizer as OpenVINO IR, configuration, chat template
 
-`write` makes one from an IR folder of optimum-intel's export, `read` checks it file by file.
+`write` creates a repository from an IR folder of optimum-intel's export. `read` checks one file by file.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ node {{
 class Options:
     """How a model is served; the names are those of LLMCalculatorOptions.
 
-    cache_size: KV cache in GB, whole numbers. max_num_seqs: sequences computed at once, more wait.
-    max_num_batched_tokens: tokens per step, prompts included, so that a long prompt does not hold up the others.
-    max_tokens_limit: the most tokens a request may ask for. plugin_config: properties of the device.
+    cache_size: size of the KV cache in whole GB. max_num_seqs: sequences in a batch; further ones wait.
+    max_num_batched_tokens: tokens per step with those of prompts, so that a long prompt does not delay the others.
+    max_tokens_limit: the most tokens that a request may ask for. plugin_config: properties of the device.
     """
 
     device: str = "CPU"
@@ -78,7 +78,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Repository:
-    """What a checked repository holds: the model's name, its folder, and its options."""
+    """A checked repository: the model's name, its folder, and its options."""
 
     folder: Path
     name: str
@@ -92,11 +92,11 @@ class Repository:
 
 
 def write(folder: Path, name: str, model: Path, **options) -> Path:
-    """Make the repository `folder` that serves the IR folder `model` under `name`; options: fields of `Options`.
+    """Create the repository `folder` that serves the IR folder `model` under `name`; options: fields of `Options`.
 
-    Files are hard links where the disk has them, else copies. The folder appears at once or not at all; an
-    earlier repository there is replaced. Raises ValueError for a name, an option or an IR folder that will not
-    do, and for a folder that holds something else.
+    Files are hard links where the file system supports them, else copies. The folder is complete when it appears, and
+    replaces an earlier repository. Raises ValueError for an invalid name, option or IR folder, and for a folder that
+    holds something other than a repository.
     """
     folder, model = Path(folder), Path(model)
     if not NAME.fullmatch(name):
@@ -104,7 +104,7 @@ def write(folder: Path, name: str, model: Path, **options) -> Path:
     unknown = set(options) - {each.name for each in fields(Options)}
     if unknown:
         raise ValueError(f"A model repository has no option {', '.join(sorted(unknown))}.")
-    chosen = Options(**options)
+    settings = Options(**options)
     _check_model(model)
     if folder.exists() and any(folder.iterdir()) and not (folder / "config.json").is_file():
         raise ValueError(f"{folder} holds something other than a model repository: choose an empty or a new folder.")
@@ -115,7 +115,7 @@ def write(folder: Path, name: str, model: Path, **options) -> Path:
         for file in sorted(model.iterdir()):
             if file.is_file() and file.name not in ("manifest.json", "graph.pbtxt"):
                 _link(file, partial / name / file.name)
-        graph = GRAPH.format(calculator=CALCULATOR, options=_options_text(chosen))
+        graph = GRAPH.format(calculator=CALCULATOR, options=_options_text(settings))
         (partial / name / "graph.pbtxt").write_text(graph, encoding="utf-8")
         config = {"model_config_list": [{"config": {"name": name, "base_path": name}}]}
         (partial / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
@@ -134,7 +134,7 @@ def write(folder: Path, name: str, model: Path, **options) -> Path:
 
 
 def read(folder: Path) -> Repository:
-    """Check a repository and say what it holds. Raises ValueError naming the file that is missing or damaged."""
+    """Check a repository and return its contents. Raises ValueError that names the missing or damaged file."""
     folder = Path(folder)
     config = _json(folder / "config.json")
     try:
@@ -156,18 +156,18 @@ def read(folder: Path) -> Repository:
 
 
 def parse(text: str) -> dict[str, list]:
-    """Protobuf text format as {field: [value, ...]}, a value being str, int, float, bool or such a dict.
+    """Parse protobuf text format to {field: [value, ...]}; a value is a str, int, float, bool or such a dict.
 
-    Takes what graph.pbtxt files use: `field: value`, `field { ... }` with or without colon, `[extension]`
+    The parser knows what graph.pbtxt files use: `field: value`, `field { ... }` with or without colon, `[extension]`
     names, quoted strings, commas and semicolons between fields, comments. Raises ValueError for anything else.
     """
     pattern = r"""\s+|\#[^\n]*|(\[[\w./\s]+\]|[\w.+-]+|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[{}:,;])|(.)"""
     tokens = []
-    for found in re.finditer(pattern, text, re.DOTALL):
-        if found[2]:
-            raise ValueError(f"unexpected {found[2]!r} in line {text.count(chr(10), 0, found.start()) + 1}.")
-        if found[1]:
-            tokens.append(found[1])
+    for match in re.finditer(pattern, text, re.DOTALL):
+        if match[2]:
+            raise ValueError(f"unexpected {match[2]!r} in line {text.count(chr(10), 0, match.start()) + 1}.")
+        if match[1]:
+            tokens.append(match[1])
     position = 0
 
     def take() -> str:
@@ -178,11 +178,11 @@ def parse(text: str) -> dict[str, list]:
         return tokens[position - 1]
 
     def message(closed: bool) -> dict[str, list]:
-        found: dict[str, list] = {}
+        values: dict[str, list] = {}
         while position < len(tokens) or closed:
             name = take()
             if name == "}" and closed:
-                return found
+                return values
             if name in ",;":
                 continue
             if not re.fullmatch(r"\[[\w./\s]+\]|[A-Za-z_]\w*", name):
@@ -190,10 +190,10 @@ def parse(text: str) -> dict[str, list]:
             value = take()
             if value == ":":
                 value = take()
-            found.setdefault(name.strip("[] ").replace(" ", ""), []).append(
+            values.setdefault(name.strip("[] ").replace(" ", ""), []).append(
                 message(closed=True) if value == "{" else _scalar(value)
             )
-        return found
+        return values
 
     return message(closed=False)
 
@@ -201,7 +201,7 @@ def parse(text: str) -> dict[str, list]:
 def _scalar(token: str) -> str | int | float | bool:
     if token[0] in "\"'":
         escapes = {"n": "\n", "t": "\t", "r": "\r"}
-        return re.sub(r"\\(.)", lambda found: escapes.get(found[1], found[1]), token[1:-1])
+        return re.sub(r"\\(.)", lambda match: escapes.get(match[1], match[1]), token[1:-1])
     if token in ("true", "false"):
         return token == "true"
     for kind in (int, float):
@@ -219,10 +219,10 @@ def _options(graph: dict[str, list]) -> Options:
     nodes = [node for node in graph.get("node", []) if node.get("calculator") == ["HttpLLMCalculator"]]
     if len(nodes) != 1:
         raise ValueError(f"it has {len(nodes)} nodes with the calculator HttpLLMCalculator; one is wanted.")
-    given = nodes[0].get("node_options", [{}])[0].get(CALCULATOR, [{}])[0]
-    if any(len(values) > 1 for values in given.values()):
+    options = nodes[0].get("node_options", [{}])[0].get(CALCULATOR, [{}])[0]
+    if any(len(values) > 1 for values in options.values()):
         raise ValueError("an option is given twice.")
-    values = {name: value for name, (value,) in given.items()}
+    values = {name: value for name, (value,) in options.items()}
     if values.pop("models_path", None) not in ("./", "."):
         raise ValueError('models_path must be "./", the folder of the graph itself.')
     unknown = set(values) - {each.name for each in fields(Options)}

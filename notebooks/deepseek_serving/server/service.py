@@ -1,4 +1,4 @@
-"""What the local server serves: the engine of a repository, its state as Model Server tells it, its metrics."""
+"""What the local server serves: the engine of a repository, its state in Model Server's form, its metrics."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from notebooks.deepseek_serving.server.engine import Engine
 
 
 class Service:
-    """A repository being served. Raises ValueError where the folder is not a complete one."""
+    """A repository that is served. Raises ValueError for an incomplete repository."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
         self.repository, self._state = repository.read(self.folder), _state(self.folder)
         self.engine = Engine(self.repository)
-        self.guard = None  # set by the application; it counts what is in flight and what was refused
+        self.guard = None  # set by `create_app`; it counts requests in flight and rejected ones
         self._reloading = asyncio.Lock()
         self._metrics = CollectorRegistry()
         self._metrics.register(self)
@@ -31,7 +31,7 @@ class Service:
         return self.repository.name
 
     def names(self) -> list[str]:
-        """The models that can be asked."""
+        """The names of the models that can answer now."""
         return [] if self.engine.problem else [self.name]
 
     @property
@@ -41,7 +41,7 @@ class Service:
         return metadata.version("openvino-genai")
 
     def status(self) -> dict:
-        """State of the model in the form of `GET /v1/config`."""
+        """The state of the model in the form of `GET /v1/config`."""
         if not self.engine.loaded.is_set():
             state, code, message = "LOADING", "OK", "OK"
         elif self.engine.problem:
@@ -52,24 +52,24 @@ class Service:
         return {self.name: {"model_version_status": [{"version": "1", "state": state, "status": status}]}}
 
     async def reload(self) -> bool:
-        """Serve what the repository's folder holds now; False where nothing has changed.
+        """Load the repository again if its files have changed; returns whether they have.
 
-        The new model is loaded beside the old one, which answers until then. Raises ValueError for a folder
-        that is not complete, and for a model that cannot be loaded; the old one stays.
+        The old model answers until the new one is loaded. Raises ValueError for an incomplete repository and for a
+        model that cannot be loaded; the old model then stays.
         """
         async with self._reloading:
             if (state := _state(self.folder)) == self._state:
                 return False
-            found = await asyncio.to_thread(repository.read, self.folder)
-            engine = Engine(found)
+            new = await asyncio.to_thread(repository.read, self.folder)
+            engine = Engine(new)
             engine.start()
             await asyncio.to_thread(engine.loaded.wait)
             if engine.failure:
                 raise ValueError(engine.failure)
             old, self.engine = self.engine, engine
-            self.repository, self._state = found, state
+            self.repository, self._state = new, state
             if self.guard:
-                self.guard.at_once += found.options.max_num_seqs - old.repository.options.max_num_seqs
+                self.guard.max_concurrent += new.options.max_num_seqs - old.repository.options.max_num_seqs
             threading.Thread(target=old.close, kwargs={"drain": True}, name="drain", daemon=True).start()
             return True
 
@@ -78,7 +78,7 @@ class Service:
         return generate_latest(self._metrics), CONTENT_TYPE_LATEST
 
     def collect(self) -> Iterator[Metric]:
-        """Called by prometheus_client."""
+        """Yield the current metrics; prometheus_client calls this method."""
         engine, guard = self.engine, self.guard
         gauges = {
             "ovms_current_graphs": ("Requests being answered", guard.in_flight if guard else 0),
@@ -91,8 +91,8 @@ class Service:
             "llm_requests_finished": ("Requests answered to the end", engine.finished),
             "llm_requests_aborted": ("Requests whose client went away", engine.aborted),
             "llm_requests_refused": ("Requests refused because too many were waiting", guard.refused if guard else 0),
-            "llm_prompt_tokens": ("Tokens of all prompts", engine.prompted),
-            "llm_generated_tokens": ("Tokens generated", engine.generated),
+            "llm_prompt_tokens": ("Tokens of all prompts", engine.prompt_tokens),
+            "llm_generated_tokens": ("Tokens generated", engine.generated_tokens),
             "llm_steps": ("Steps of the engine", engine.steps),
         }
         for family, values in ((GaugeMetricFamily, gauges), (CounterMetricFamily, counters)):
@@ -103,6 +103,9 @@ class Service:
 
 
 def _state(folder: Path) -> list[tuple[str, int, int]]:
-    """Names, sizes and times of all files: what changes when a repository is written anew."""
-    files = sorted(file for file in folder.rglob("*") if file.is_file())
-    return [(file.relative_to(folder).as_posix(), (at := file.stat()).st_size, at.st_mtime_ns) for file in files]
+    """Names, sizes and modification times of all files, which differ after a repository is written again."""
+    state = []
+    for file in sorted(file for file in folder.rglob("*") if file.is_file()):
+        stat = file.stat()
+        state.append((file.relative_to(folder).as_posix(), stat.st_size, stat.st_mtime_ns))
+    return state
