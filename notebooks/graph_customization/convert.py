@@ -1,11 +1,11 @@
-"""Checkpoints to OpenVINO IR: one function per step, each writing into a folder that it is given.
+"""Checkpoints to OpenVINO IR, with one function per step.
 
-    GGUF file   -- llm.to_transformers -->  transformers folder  -- llm.to_ir -->  FP16 IR with tokenizers
-    GPTQ folder -- dequantize_gptq ------>  transformers folder; read_gptq gives its 4-bit arrays as they are
-    FP16 IR     -- llm.compress --------->  INT8 or INT4 IR
+    GGUF file   -- gguf.to_transformers -->  transformers folder  -- llm.to_ir -->  FP16 IR with tokenizers
+    GPTQ folder -- dequantize_gptq ------->  transformers folder; `read_gptq` returns its 4-bit arrays unchanged
+    FP16 IR     -- llm.compress ---------->  INT8 or INT4 IR
 
-The IR folders are what `openvino_genai.LLMPipeline` opens. `prepare` runs the steps that are needed, each in
-a process of its own (its memory is returned, and running out of it becomes a sentence), and caches them.
+`openvino_genai.LLMPipeline` opens the IR folders. `prepare` runs each missing step in a child process, which returns
+its memory when it ends, and caches the result. Other notebooks with the same checkpoint and options share the folders.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from utils import weights
 from utils.models import llm
 from utils.models.llm import COMPRESSIONS, MODEL_XML
 
-QWEN_VOCABULARY = 151_936
+QWEN_VOCABULARY = 151_936  # tokens
 
-# What MODEL may be: checkpoint (checkpoints.toml), group size of its INT4, memory its export takes.
+# Values of MODEL. checkpoint: in checkpoints.toml. group_size: of its INT4 weights. ram_gb: memory for its export.
 MODELS = {
     "tiny": {"checkpoint": "smollm2", "group_size": 64, "ram_gb": 3},
     "released": {"checkpoint": "qwen2_5_1_5b", "group_size": 128, "ram_gb": 9},
@@ -38,17 +38,21 @@ MODELS = {
 
 
 def checkpoint_folder(model: str = "tiny") -> Path:
-    """The transformers folder of a model (or of the reader's own, CHECKPOINT=path), made where it is not one."""
-    path = weights.resolve(MODELS[model]["checkpoint"])
+    """The transformers folder of a model, or of the checkpoint at CHECKPOINT.
+
+    A GGUF file or a GPTQ checkpoint is converted once.
+    """
+    name = MODELS[model]["checkpoint"]
+    path = weights.resolve(name)
     if _is_gptq(path):
-        return llm.made(f"{model}-transformers", path, {}, dequantize_gptq, path)
-    return llm.transformers_folder(model, path)
+        return llm.made(f"{name}-transformers", path, {}, dequantize_gptq, path)
+    return llm.transformers_folder(name, path)
 
 
 def prepare(model: str = "tiny", precision: str = "FP16") -> Path:
-    """The IR folder of a model at a precision: FP16 or one of COMPRESSIONS. Converted once, then cached.
+    """The IR folder of a model at FP16 or one of COMPRESSIONS. It is converted once and cached.
 
-    Raises ValueError for an unknown name, preflight.NotEnough where memory or disk will not do.
+    Raises ValueError for an unknown name, preflight.NotEnough where memory or disk is too small.
     """
     if model not in MODELS or precision not in {"FP16", *COMPRESSIONS}:
         raise ValueError(
@@ -56,14 +60,19 @@ def prepare(model: str = "tiny", precision: str = "FP16") -> Path:
             f"precisions: FP16, {', '.join(COMPRESSIONS)}."
         )
     settings = MODELS[model]
-    checkpoint = checkpoint_folder(model)
-    return llm.ir_folder(model, checkpoint, precision, group_size=settings["group_size"], ram_gb=settings["ram_gb"])
+    return llm.ir_folder(
+        settings["checkpoint"],
+        checkpoint_folder(model),
+        precision,
+        group_size=settings["group_size"],
+        ram_gb=settings["ram_gb"],
+    )
 
 
 def better_weights(model: str, target: ov.Model) -> tuple[dict[str, Int4Weight], Path]:
-    """4-bit weights made with more care than `target`'s, for InsertWeights, and an IR that has their quality.
+    """Better 4-bit weights than those of `target`, for InsertWeights, and an IR folder of the same quality.
 
-    For a GPTQ checkpoint these are its own arrays, else the result of NNCF's scale estimation.
+    They are the arrays of a GPTQ checkpoint, or else the result of NNCF's scale estimation.
     """
     path = weights.resolve(MODELS[model]["checkpoint"])
     if _is_gptq(path):
@@ -73,47 +82,36 @@ def better_weights(model: str, target: ov.Model) -> tuple[dict[str, Int4Weight],
 
 
 def prepare_wide(model: str = "tiny") -> Path:
-    """The FP16 IR with an output layer of Qwen's vocabulary, random numbers: for measuring speed only."""
+    """The FP16 IR with a random output layer of the size of Qwen's vocabulary, for measuring speed only."""
     base = prepare(model, "FP16")
-    return llm.made(f"{model}-wide", base, {"vocabulary": QWEN_VOCABULARY}, widen_head, base)
+    return llm.made(f"{MODELS[model]['checkpoint']}-wide", base, {"vocabulary": QWEN_VOCABULARY}, widen_head, base)
 
 
 def prepare_onnx(model: str = "tiny") -> Path:
-    """The INT4 model of ONNX Runtime GenAI, by its own builder: the peer of the speed table."""
-    checkpoint = checkpoint_folder(model)
-    return llm.made(
-        f"{model}-onnx-int4", checkpoint, {}, to_onnx, checkpoint, versions=("onnxruntime-genai", "onnx-ir")
-    )
+    """The INT4 model of ONNX Runtime GenAI, by its own builder, for the comparison of speed."""
+    checkpoint, name = checkpoint_folder(model), f"{MODELS[model]['checkpoint']}-onnx-int4"
+    return llm.made(name, checkpoint, {}, to_onnx, checkpoint, versions=("onnxruntime-genai", "onnx-ir"))
 
 
 def to_onnx(checkpoint: Path, folder: Path) -> None:
     """Write ONNX Runtime GenAI's INT4 model of a transformers folder, with its own builder."""
     with TemporaryDirectory() as scratch:
-        builder = [
-            sys.executable,
-            "-m",
-            "onnxruntime_genai.models.builder",
-            "-p",
-            "int4",
-            "-e",
-            "cpu",
-            "-c",
-            scratch,
-        ]
-        offline = os.environ | {"HF_HUB_OFFLINE": "1"}  # everything is on disk; do not ask the hub
-        subprocess.run([*builder, "-i", checkpoint, "-o", folder], check=True, env=offline, capture_output=True)
+        builder = [sys.executable, "-m", "onnxruntime_genai.models.builder"]
+        options = ["-p", "int4", "-e", "cpu", "-c", scratch, "-i", checkpoint, "-o", folder]
+        offline = os.environ | {"HF_HUB_OFFLINE": "1"}  # all files are on disk
+        subprocess.run([*builder, *options], check=True, env=offline, capture_output=True)
 
 
 def widen_head(ir: Path, folder: Path) -> None:
-    """Give the IR an output layer of Qwen's vocabulary, seeded random numbers: for measuring speed only."""
+    """Replace the output layer of an IR by a seeded random one of the size of Qwen's vocabulary."""
     model = ov.Core().read_model(ir / MODEL_XML)
     head = next(n for n in model.get_ops() if n.get_type_name() == "MatMul" and is_head(n.output(0)))
     hidden = head.input_value(0).get_partial_shape()[2].get_length()
-    numbers = np.random.default_rng(0).standard_normal((QWEN_VOCABULARY, hidden), np.float32) * 0.02
-    weights = ops.convert(ops.constant(numbers.astype(np.float16)), "f32")
-    wide = ops.matmul(head.input_value(0), weights, transpose_a=False, transpose_b=True)
+    matrix = np.random.default_rng(0).standard_normal((QWEN_VOCABULARY, hidden), np.float32) * 0.02
+    weight = ops.convert(ops.constant(matrix.astype(np.float16)), "f32")
+    wide_head = ops.matmul(head.input_value(0), weight, transpose_a=False, transpose_b=True)
     for port in head.output(0).get_target_inputs():
-        port.replace_source_output(wide.output(0))
+        port.replace_source_output(wide_head.output(0))
     model.validate_nodes_and_infer_types()
     llm.copy_companions(ir, folder)
     ov.save_model(model, folder / MODEL_XML)
@@ -123,11 +121,11 @@ def widen_head(ir: Path, folder: Path) -> None:
 
 
 def read_gptq(checkpoint: Path) -> dict[str, Int4Weight]:
-    """The 4-bit layers of a GPTQ checkpoint (AutoGPTQ's format), by module path, ready for `InsertWeights`.
+    """The 4-bit layers of a GPTQ checkpoint (AutoGPTQ's format), by module path, for `InsertWeights`.
 
-    Stored per layer: qweight int32 [I/8, O] with eight inputs a word, qzeros int32 [G, O/8] holding the
-    zero point minus one, scales [G, O], g_idx [I]. Raises ValueError for another bit width and for
-    activation order (desc_act), whose groups are not contiguous and so have no place in an IR.
+    The file holds for each layer: qweight int32 [I/8, O] with eight inputs in a word, qzeros int32 [G, O/8] with the
+    zero points minus one, scales [G, O], g_idx [I]. Raises ValueError for another bit width, and for activation order
+    (desc_act), whose groups are not contiguous, as an IR needs them.
     """
     settings = _gptq_settings(checkpoint)
     form = settings.get("checkpoint_format", settings.get("quant_method", "gptq"))
@@ -146,8 +144,8 @@ def read_gptq(checkpoint: Path) -> dict[str, Int4Weight]:
                     f"{name} in {checkpoint} was quantised in activation order (desc_act): its groups are not "
                     "contiguous. Take a checkpoint with desc_act=false."
                 )
-        values = _nibbles(part["qweight"].T, inputs)
-        zero_points = _nibbles(part["qzeros"], outputs).T + 1
+        values = _nibbles(part["qweight"].T, inputs)  # [O, I]
+        zero_points = _nibbles(part["qzeros"], outputs).T + 1  # [O, G]
         if zero_points.max() > 15:
             raise ValueError(f"{name} in {checkpoint} has zero points of 16, which 4 bits cannot hold.")
         layers[name] = Int4Weight(values, np.ascontiguousarray(part["scales"].T), np.ascontiguousarray(zero_points))
@@ -157,7 +155,7 @@ def read_gptq(checkpoint: Path) -> dict[str, Int4Weight]:
 
 
 def dequantize_gptq(checkpoint: Path, folder: Path) -> None:
-    """Write a GPTQ checkpoint as an ordinary FP16 transformers folder, one shard at a time in memory."""
+    """Write a GPTQ checkpoint as an ordinary FP16 transformers folder. It holds one shard in memory at a time."""
     import torch
     from safetensors.torch import save_file
 
@@ -204,15 +202,15 @@ def _tensors(checkpoint: Path) -> dict:
     """Name -> function that reads the tensor, over all safetensors files of a folder."""
     from safetensors import safe_open
 
-    found = {}
+    readers = {}
     for file in sorted(checkpoint.glob("*.safetensors")):
         handle = safe_open(file, framework="pt")
-        found |= {key: lambda handle=handle, key=key: handle.get_tensor(key) for key in handle.keys()}
-    return found
+        readers |= {key: lambda handle=handle, key=key: handle.get_tensor(key) for key in handle.keys()}
+    return readers
 
 
 def _nibbles(words: np.ndarray, count: int) -> np.ndarray:
-    """int32 [..., n] holding eight 4-bit numbers each, lowest first -> uint8 [..., count]."""
+    """int32 [..., n] with eight 4-bit numbers each, the lowest first -> uint8 [..., count]."""
     shifts = np.arange(0, 32, 4, dtype=np.uint32)
     numbers = np.ascontiguousarray(words).view(np.uint32)[..., None] >> shifts & 15
     return numbers.astype(np.uint8).reshape(*words.shape[:-1], -1)[..., :count]

@@ -1,4 +1,4 @@
-"""The demo: one prompt, the model as exported and as customized, and the graph around the change."""
+"""The demo: one prompt for the exported and the customized model, and the graph around the change."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from notebooks.graph_customization.figures import before_and_after
 from notebooks.graph_customization.pipeline import InsertSlice, InsertWeights, SelectGreedy, customize
 from utils.models.llm import TEXT, Session
 
-LONGEST = 2048  # tokens of prompt; the cache and the time to wait grow with it
-WARM_UP = np.arange(100, 164)[None]
-CHOICES = {
+MAX_PROMPT_TOKENS = 2048  # the KV cache and the waiting time grow with the prompt
+WARM_UP_PROMPT = np.arange(100, 164)[None]  # [1, tokens]
+CUSTOMIZATIONS = {  # precision and passes
     "Slice (FP16)": ("FP16", [InsertSlice]),
     "Slice, token chosen in the graph (FP16)": ("FP16", [InsertSlice, SelectGreedy]),
     "Slice and better weights (INT4)": ("INT4", [InsertSlice]),
@@ -27,7 +27,7 @@ CHOICES = {
 
 
 def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
-    """The Blocks of the demo. IRs that are not converted yet are converted at the first question."""
+    """The Blocks of the demo. Missing IRs are converted at the first question."""
     with gr.Blocks(title="Graph customization") as demo:
         gr.Markdown(
             "# Customize a language model's graph\n"
@@ -36,7 +36,7 @@ def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
         )
         prompt = gr.Textbox(label="Prompt", lines=4, value="What is the capital of France?")
         with gr.Row():
-            choice = gr.Radio(list(CHOICES), value=next(iter(CHOICES)), label="Customization")
+            choice = gr.Radio(list(CUSTOMIZATIONS), value=next(iter(CUSTOMIZATIONS)), label="Customization")
             length = gr.Slider(8, 128, value=48, step=8, label="Longest answer, tokens")
         run = gr.Button("Compare", variant="primary")
         with gr.Row():
@@ -54,11 +54,11 @@ def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
 
         def compare(prompt: str, choice: str, length: int) -> Iterator[tuple]:
             try:
-                shown = None
+                sent = None
                 for texts, rows, text, figure in answer(prompt, choice, int(length), model, device):
-                    yield *texts, rows, text, gr.skip() if figure is shown else figure
-                    shown = figure  # a picture is sent once, not with every token
-            except (ValueError, OSError) as error:  # sentences of this collection; others stay tracebacks in the log
+                    yield *texts, rows, text, gr.skip() if figure is sent else figure
+                    sent = figure  # once, not with every token
+            except (ValueError, OSError) as error:  # their messages are for users; others are logged with a traceback
                 raise gr.Error(str(error)) from error
 
         run.click(compare, [prompt, choice, length], [*answers, timings, report, graph], api_name="compare")
@@ -66,23 +66,23 @@ def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
 
 
 def answer(prompt: str, choice: str, length: int, model: str = "tiny", device: str = "CPU") -> Iterator[tuple]:
-    """Yield ((base answer, customized answer), timing rows, report, figure) as the tokens come.
+    """Yield ((answer as exported, customized answer), timing rows, report, figure) for every token.
 
     Raises ValueError for an empty or too long prompt and an unknown choice.
     """
     if not prompt.strip():
         raise ValueError("The prompt is empty: type a question first.")
-    if choice not in CHOICES:
-        raise ValueError(f"There is no customization {choice!r}. Choose one of: {', '.join(CHOICES)}.")
+    if choice not in CUSTOMIZATIONS:
+        raise ValueError(f"There is no customization {choice!r}. Choose one of: {', '.join(CUSTOMIZATIONS)}.")
     tokenizer, base, custom, report, figure = _models(choice, model, device)
     chat = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], add_generation_prompt=True)
     ids = tokenizer.encode(chat, add_special_tokens=False).input_ids.data
-    if ids.shape[1] > LONGEST:
-        raise ValueError(f"The prompt has {ids.shape[1]} tokens; the demo takes up to {LONGEST}. Shorten it.")
+    if ids.shape[1] > MAX_PROMPT_TOKENS:
+        raise ValueError(f"The prompt has {ids.shape[1]} tokens; the demo takes up to {MAX_PROMPT_TOKENS}. Shorten it.")
     texts, rows = ["", ""], []
     yield tuple(texts), rows, report, figure
     for side, (name, session) in enumerate((("as exported", base), ("customized", custom))):
-        tokens, seconds = [], []  # timed around the model alone: who shows the answer takes time, too
+        tokens, seconds = [], []  # only the model is timed, not the page that shows the answer
         stream = session.stream(ids, length)
         while len(tokens) < length:
             begin = perf_counter()
@@ -100,8 +100,8 @@ def answer(prompt: str, choice: str, length: int, model: str = "tiny", device: s
 
 @cache
 def _models(choice: str, model: str, device: str) -> tuple:
-    """Tokenizer, the exported and the customized model ready to run, the report, and the picture."""
-    precision, kinds = CHOICES[choice]
+    """Tokenizer, sessions of the exported and the customized model, the report, and the figure."""
+    precision, kinds = CUSTOMIZATIONS[choice]
     folder = convert.prepare(model, precision)
     base = ov.Core().read_model(folder / convert.MODEL_XML)
     custom = base.clone()
@@ -110,9 +110,11 @@ def _models(choice: str, model: str, device: str) -> tuple:
         passes.append(InsertWeights(convert.better_weights(model, base)[0]))
     report = customize(custom, passes)
     lines = str(report).splitlines()
-    shown = "\n".join(lines[:3] + ([f"... and {len(lines) - 3} more layers"] if len(lines) > 3 else []))
+    summary = lines[:3]
+    if len(lines) > 3:
+        summary.append(f"... and {len(lines) - 3} more layers")
     figure: Figure = before_and_after(base, custom)
     sessions = [Session(one, device) for one in (base, custom)]
     for session in sessions:
-        session.generate(WARM_UP, 2)  # the first inference allocates; keep that out of the timing
-    return genai.Tokenizer(folder), *sessions, shown, figure
+        session.generate(WARM_UP_PROMPT, 2)  # the first inference allocates memory, which must not be timed
+    return genai.Tokenizer(folder), *sessions, "\n".join(summary), figure

@@ -1,4 +1,4 @@
-"""Pictures of a graph: the neighbourhood of one node, before and after a change."""
+"""Figures of a graph: the neighbourhood of one node, before and after a change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from notebooks.graph_customization.pipeline import is_head
 
 FILL = {"Constant": "#e8edf3", "Result": "#e3f1e5"}
-NEW, PLAIN, INK = "#ffd9a0", "#ffffff", "#23303f"
+NEW, PLAIN, INK = "#ffd9a0", "#ffffff", "#23303f"  # new nodes, other nodes, lines and text
 
 
 def find_head(model: ov.Model) -> ov.Node:
@@ -23,18 +23,18 @@ def find_head(model: ov.Model) -> ov.Node:
 def before_and_after(
     before: ov.Model, after: ov.Model, focus: str = "", up: int = 2, down: int = 3, replaced: str = ""
 ) -> Figure:
-    """Draw what surrounds the node named `focus` (the output layer by default) in both models; new is coloured.
+    """Draw the neighbourhood of the node `focus` (by default the output layer) in both models, new nodes in colour.
 
-    `up` and `down` say how many operations to follow towards the inputs and the results. Constants whose name
-    starts with `replaced` count as new in the second picture. Shape and axis arguments (integer constants)
-    are left out. Raises ValueError when a model has no such node.
+    up, down: number of operations to follow towards the inputs and the results. replaced: Constants whose name starts
+    with it count as new in the second panel. Shape and axis arguments (integer constants) are left out. Raises
+    ValueError when a model has no such node.
     """
     focus = focus or find_head(before).get_friendly_name()
     known = {node.get_friendly_name() for node in before.get_ops()}
-    found = [_neighbourhood(_named(model, focus), up, down) for model in (before, after)]
-    levels = {row for rows, _ in found for row, _ in rows.values()}
+    graphs = [_neighbourhood(_named(model, focus), up, down) for model in (before, after)]
+    levels = {row for rows, _ in graphs for row, _ in rows.values()}
     figure = Figure(figsize=(9, 0.4 + 0.75 * len(levels)), layout="constrained")
-    panels = zip(figure.subplots(1, 2), ("before", "after"), found, strict=True)
+    panels = zip(figure.subplots(1, 2), ("before", "after"), graphs, strict=True)
     for axes, title, (rows, edges) in panels:
         axes.set_title(title, color=INK)
         new = {name for name in rows if name not in known}
@@ -53,7 +53,7 @@ def _named(model: ov.Model, name: str) -> ov.Node:
 
 
 def _neighbourhood(focus: ov.Node, up: int, down: int) -> tuple[dict[str, tuple[int, ov.Node]], list]:
-    """Nodes by name with their row (the focus 0, its sources negative, its consumers positive), and edges."""
+    """Nodes by name with their row (0 for the focus, negative for sources, positive for consumers), and edges."""
     rows, edges = {focus.get_friendly_name(): (0, focus)}, []
     frontier = [focus]
     for row in range(1, down + 1):
@@ -74,7 +74,7 @@ def _neighbourhood(focus: ov.Node, up: int, down: int) -> tuple[dict[str, tuple[
 
 
 def _is_argument(node: ov.Node) -> bool:
-    """Whether a node only says where or how: the axes of a Slice, the shape of a Reshape."""
+    """Whether a node is an argument of an operation, such as the axes of a Slice or the shape of a Reshape."""
     return node.get_type_name() == "Constant" and node.get_element_type() in (ov.Type.i32, ov.Type.i64)
 
 
@@ -82,18 +82,18 @@ def _draw(axes: Axes, rows: dict[str, tuple[int, ov.Node]], edges: list, new: se
     levels: dict[int, list[str]] = {}
     for name, (row, _) in rows.items():
         levels.setdefault(row, []).append(name)
-    place = {
+    positions = {
         name: ((column + 0.5) / len(names), -row) for row, names in levels.items() for column, name in enumerate(names)
     }
     for source, target in edges:
         arrow = {"arrowstyle": "-|>", "color": INK, "shrinkA": 14, "shrinkB": 15, "linewidth": 0.9}
-        ends = (place[target.get_friendly_name()], place[source.get_friendly_name()])
+        ends = (positions[target.get_friendly_name()], positions[source.get_friendly_name()])
         axes.annotate("", *ends, arrowprops=arrow)
     for name, (_, node) in rows.items():
         kind = node.get_type_name()
         fill = NEW if name in new else FILL.get(kind, PLAIN)
         box = {"boxstyle": "round,pad=0.35", "facecolor": fill, "edgecolor": INK, "linewidth": 0.8}
-        axes.text(*place[name], _label(node), ha="center", va="center", fontsize=7.5, color=INK, bbox=box)
+        axes.text(*positions[name], _label(node), ha="center", va="center", fontsize=7.5, color=INK, bbox=box)
     axes.axis("off")
 
 

@@ -1,7 +1,7 @@
-"""What the customization and its peers take: `python -m notebooks.graph_customization.measuring`.
+"""Speed and memory of customized graphs and other runtimes: `python -m notebooks.graph_customization.measuring`.
 
-The notebook measures `generation` live. The prompt curve, in time and memory, takes minutes and comes from
-the file that this module writes: results/bench/graph_customization.json.
+The notebook measures `generation` live. Time and memory against the prompt length take minutes to measure. This command
+writes them to results/bench/graph_customization.json.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from notebooks.graph_customization.pipeline import InsertSlice, customize
 from utils import bench, report
 from utils.models.llm import Session
 
-PROMPT, SHORT, ANSWER = 512, 16, 32  # tokens: a prompt to prefill, a short one to decode after, an answer
-LENGTHS = (16, 64, 256, 1024, 2048)
-FIRST = f"first token of a {PROMPT}-token prompt"
-DECODE = f"{ANSWER} tokens after a {SHORT}-token prompt"
+PREFILL_TOKENS = 512  # prompt of the prefill workload
+DECODE_PROMPT_TOKENS = 16  # prompt of the decoding workload
+DECODE_TOKENS = 32  # generated in the decoding workload
+PROMPT_LENGTHS = (16, 64, 256, 1024, 2048)  # tokens
+FIRST = f"first token of a {PREFILL_TOKENS}-token prompt"
+DECODE = f"{DECODE_TOKENS} tokens after a {DECODE_PROMPT_TOKENS}-token prompt"
 
-Generate = Callable[[np.ndarray, int], object]  # token ids [1, n], how many tokens to generate
+Generate = Callable[[np.ndarray, int], object]  # token ids [1, n], number of tokens to generate
 
 
 def graph(folder: Path, sliced: bool):
@@ -37,12 +39,12 @@ def graph(folder: Path, sliced: bool):
 
 
 def prefill_once(folder: Path, sliced: bool, length: int) -> None:
-    """What a fresh process does to read one prompt: for measuring its memory."""
+    """Load a model and run one prompt, in a new process whose memory is measured."""
     Session(graph(folder, sliced)).prefill(_prompt(length))
 
 
-def prompt_curve(rounds: int = 3, lengths: tuple[int, ...] = LENGTHS) -> list[dict]:
-    """Speed rows: prefill time and peak memory against prompt length, at two vocabularies (tiny)."""
+def prompt_curve(rounds: int = 3, lengths: tuple[int, ...] = PROMPT_LENGTHS) -> list[dict]:
+    """Speed rows: prefill time and peak memory against prompt length, with two sizes of the vocabulary (tiny)."""
     rows = []
     heads = {
         "vocabulary 49,152": (convert.prepare("tiny"), None),
@@ -72,18 +74,17 @@ def prompt_curve(rounds: int = 3, lengths: tuple[int, ...] = LENGTHS) -> list[di
 
 
 def generation(model: str = "tiny", rounds: int = 3) -> list[dict]:
-    """Speed rows: first token and decoding, OpenVINO beside what one would run otherwise.
+    """Speed rows: time to the first token and decoding, of OpenVINO and of other runtimes.
 
-    All in turns in one run, each with a fresh random prompt every time (openvino_genai keeps the cache of
-    prompts that it has seen). The ratio is to PyTorch in its faster type here, which is
-    the arithmetic that OpenVINO chooses, too.
+    All are timed alternately in one run. Every call gets a new random prompt, because openvino_genai caches earlier
+    prompts. The ratio is to PyTorch at its faster precision on this machine, which is the one that OpenVINO chooses.
     """
     rng = np.random.default_rng(0)
     runtimes = _runtimes(model)
     rows = []
     for workload, prompt, count, unit in (
-        (FIRST, PROMPT, 1, "prompt tokens/s"),
-        (DECODE, SHORT, ANSWER, "tokens/s"),
+        (FIRST, PREFILL_TOKENS, 1, "prompt tokens/s"),
+        (DECODE, DECODE_PROMPT_TOKENS, DECODE_TOKENS, "tokens/s"),
     ):
 
         def call(generate: Generate, prompt: int = prompt, count: int = count) -> None:
@@ -108,10 +109,10 @@ def generation(model: str = "tiny", rounds: int = 3) -> list[dict]:
 
 
 def limits(rows: list[dict], model: str = "tiny") -> dict[str, float]:
-    """How close OpenVINO comes to what the machine can do, measured now.
+    """Notes: the share of the machine's memory bandwidth and arithmetic that OpenVINO uses, measured now.
 
-    A decoded token reads every weight once; a prompt token costs two operations a weight in the layers
-    (the output layer works once, on the last token).
+    A decoded token reads every weight once. A prompt token costs two operations for each weight of the layers. The
+    output layer runs for the last token only.
     """
     decode, first = (_fastest(rows, workload) for workload in (DECODE, FIRST))
     gigabytes = decode["model_mb"] / 1e3
@@ -120,7 +121,7 @@ def limits(rows: list[dict], model: str = "tiny") -> dict[str, float]:
     kv = hidden * config["num_key_value_heads"] // config["num_attention_heads"]
     weights = config["num_hidden_layers"] * (2 * hidden * hidden + 2 * hidden * kv + 3 * hidden * mlp)
     bandwidth, product = bench.read_bandwidth_gbs(), bench.matmul_gflops("bf16")
-    gflops = 2 * weights * PROMPT / 1e6 / first["median_ms"]
+    gflops = 2 * weights * PREFILL_TOKENS / 1e6 / first["median_ms"]
     return {
         "read bandwidth, GB/s": round(bandwidth, 1),
         f"decoding ({decode['precision']}), share of the read bandwidth": round(

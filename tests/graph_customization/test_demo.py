@@ -6,7 +6,7 @@ from gradio_client import Client
 from notebooks.graph_customization import demo
 from utils.demo import start
 
-SLICE, GREEDY, INT4 = demo.CHOICES
+SLICE, GREEDY, INT4 = demo.CUSTOMIZATIONS
 QUESTION = "What is the capital of France?"
 
 

@@ -97,7 +97,7 @@ def test_a_cut_of_the_authors_own_is_recognised(cut):
     model = language_model(cut=cut)
     graph = fingerprint(model)
     report = customize(model, [InsertSlice()])
-    assert [(change.by, change.changed) for change in report.changes] == [("InsertSlice", False)]
+    assert [(change.pass_name, change.changed) for change in report.changes] == [("InsertSlice", False)]
     assert fingerprint(model) == graph
 
 
@@ -177,7 +177,7 @@ def test_the_hidden_state_has_all_tokens_whichever_pass_is_first(options, prompt
     reference.add_outputs(head_of(reference).input_value(0))
     hidden = run(reference, ids, 1)
     report = customize(model, [one() for one in order])
-    assert [change.by for change in report.changes] == [one.__name__ for one in order] and report.changed == 2
+    assert [change.pass_name for change in report.changes] == [one.__name__ for one in order] and report.changed == 2
     exposed = run(model, ids, "last_hidden_state")
     assert exposed.shape == (*ids.shape, HIDDEN)
     np.testing.assert_array_equal(exposed, hidden)
@@ -233,7 +233,7 @@ def test_a_report_counts_and_names_what_was_done():
     model = language_model()
     head = head_of(model).get_friendly_name()
     report = customize(model, [InsertSlice(), InsertSlice(), ExposeHiddenState()])
-    assert [(c.by, c.node, c.changed) for c in report.changes] == [
+    assert [(c.pass_name, c.node, c.changed) for c in report.changes] == [
         ("InsertSlice", head, True),
         ("InsertSlice", head, False),
         ("ExposeHiddenState", head, True),
