@@ -1,4 +1,4 @@
-"""Models of several sub-models: IR folders with a file for each, made from a checkpoint and compressed from there."""
+"""Models of several sub-models: IR folders with a file for each, converted from a checkpoint and compressed."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from pathlib import Path
 
 import openvino as ov
 
-from utils.models import llm
 from utils import weights
+from utils.models import llm
 
 PRECISIONS = ("FP16", "INT8", "INT4")  # of the weights; FP16: the 16 bits of the checkpoint
-LANGUAGE = "language"  # the sub-model whose weights INT4 is for
+LANGUAGE = "language"  # the sub-model that INT4 compresses to 4 bits
 
 
 def xml(part: str) -> str:
-    """The name of a sub-model's file."""
+    """The file name of a sub-model."""
     return f"openvino_{part}_model.xml"
 
 
 def compress(ir: Path, precision: str, folder: Path, parts: Collection[str], int4: Mapping) -> None:
-    """Write the IR folder `ir` with INT8 weights, or with INT4 ones for the language model and INT8 else.
+    """Write the IR folder `ir` with INT8 weights; at INT4 the language model has 4-bit weights.
 
-    parts: the sub-models to compress; everything else is copied. int4: NNCF's options for the language model, such as
+    parts: the sub-models to compress; all other files are copied. int4: NNCF's options for the language model, such as
     `group_size`. Raises ValueError for another precision.
     """
     import nncf
@@ -33,9 +33,9 @@ def compress(ir: Path, precision: str, folder: Path, parts: Collection[str], int
         raise ValueError(f"There is no precision {precision!r} to compress to. Choose one of: INT8, INT4.")
     nncf.set_log_level(logging.ERROR)
     folder.mkdir(parents=True, exist_ok=True)
-    made = {xml(part) for part in parts} | {xml(part).replace(".xml", ".bin") for part in parts} | {"manifest.json"}
+    models = {xml(part) for part in parts} | {xml(part).replace(".xml", ".bin") for part in parts}
     for file in ir.iterdir():
-        if file.name not in made:
+        if file.name not in models | {"manifest.json"}:
             shutil.copy2(file, folder)
     for part in parts:
         options = {"mode": nncf.CompressWeightsMode.INT8_ASYM}
@@ -54,12 +54,13 @@ def prepare(
     to_ir: Callable[[Path, Path], None],
     compress: Callable[[Path, str, int, Path], None],
 ) -> Path:
-    """The IR folder of one of a room's models at one of PRECISIONS. CHECKPOINT names another checkpoint.
+    """The IR folder of one of a notebook's models at one of PRECISIONS. CHECKPOINT names another checkpoint.
 
-    name: of the room's folders. models: by the name that MODEL gives, each with "checkpoint" (checkpoints.toml),
-    "group_size" of its INT4 and "ram_gb" that its conversion takes. to_ir(checkpoint, folder) writes the first folder,
-    compress(ir, precision, group_size, folder) makes the others of it, each once and in a process of its own. Raises
-    ValueError for unknown names, preflight.NotEnough where memory or disk will not do.
+    name: first part of the folders' names. models: by the name that MODEL gives, each with "checkpoint"
+    (checkpoints.toml), "group_size" of its INT4 weights and "ram_gb" that its conversion needs.
+    to_ir(checkpoint, folder) writes the FP16 folder, compress(ir, precision, group_size, folder) compresses it. Each
+    runs once, in a child process. Raises ValueError for unknown names, preflight.NotEnough where memory or disk is too
+    small.
     """
     if model not in models or precision not in PRECISIONS:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Whether a checkpoint's files and tensors are those of a network, told in sentences."""
+"""Check the files and tensors of a checkpoint against a network, with error messages that list what differs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-MOST = 12  # names that a sentence lists
+MAX_LISTED = 12  # names in an error message
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names in a row, and how many more there are."""
-    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
-    return ", ".join(names[:MOST]) + more
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return ", ".join(names[:MAX_LISTED]) + more
 
 
 def faults(
@@ -30,9 +30,9 @@ def faults(
     unused: re.Pattern | None = None,
     not_finite: Iterable[str] = (),
 ) -> str:
-    """What is wrong with tensors, by their names and shapes, for the end of a sentence; empty if nothing is.
+    """How tensors differ from the expected ones, for the end of an error message; empty if they do not.
 
-    optional: names that may be missing. unused: matches names that may be there though nobody expects them.
+    expected, found: shapes by name. optional: names that may be missing. unused: matches names to ignore.
     not_finite: names of tensors that hold NaN or infinity.
     """
     kinds = {
@@ -45,7 +45,7 @@ def faults(
 
 
 def read_json(path: Path, model: str) -> dict:
-    """The object in a JSON file of a checkpoint folder of `model`. Raises ValueError where there is none."""
+    """The object in a JSON file of a checkpoint folder of `model`. Raises ValueError for any other content."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -56,9 +56,9 @@ def read_json(path: Path, model: str) -> dict:
 
 
 def shards(folder: Path, name: str, model: str) -> list[Path]:
-    """The file `name` of a checkpoint folder of `model`, or those that its index names in its place.
+    """The file `name` of a checkpoint folder of `model`, or the files that its index lists instead.
 
-    Raises ValueError for files that are not there, and for an index that names none or some outside the folder.
+    Raises ValueError for missing files, and for an index that lists no files or files outside the folder.
     """
     index, names = folder / f"{name}.index.json", {name}
     if index.is_file():
@@ -73,10 +73,10 @@ def shards(folder: Path, name: str, model: str) -> list[Path]:
 def save_half(
     folder: str | Path, weights: Mapping[str, Mapping[str, Tensor]], texts: Mapping[str, str] | None = None
 ) -> Path:
-    """Write tensors as FP16 safetensors, and texts beside them, each under its file name; returns the folder.
+    """Write tensors as FP16 safetensors, and texts, each under its file name; returns the folder.
 
-    Files that are there are replaced once all are written. Raises ValueError, and changes nothing, when a value is not
-    finite in FP16.
+    Existing files are replaced once all new ones are written. Raises ValueError, and changes nothing, when a value is
+    not finite in FP16.
     """
     import torch
     from safetensors.torch import save_file
@@ -86,9 +86,10 @@ def save_half(
     with TemporaryDirectory(prefix=".partial-", dir=folder) as written:
         for name, tensors in weights.items():
             half = {key: x.detach().half() if x.is_floating_point() else x for key, x in tensors.items()}
-            if lost := [key for key, x in half.items() if not torch.isfinite(x).all()]:
-                told = f"there are values not finite: {listed(lost)}"
-                raise ValueError(f"{Path(name).stem} cannot be saved in FP16, {told}.")
+            if not_finite := [key for key, x in half.items() if not torch.isfinite(x).all()]:
+                raise ValueError(
+                    f"{Path(name).stem} cannot be saved in FP16, there are values not finite: {listed(not_finite)}."
+                )
             save_file({key: x.contiguous() for key, x in half.items()}, Path(written) / name, {"format": "pt"})
         for name, text in (texts or {}).items():
             (Path(written) / name).write_text(text, encoding="utf-8")

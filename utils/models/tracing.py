@@ -1,4 +1,4 @@
-"""PyTorch to OpenVINO: tracing that leaves weights of 16 bits alone, and language models with their cache inside."""
+"""PyTorch to OpenVINO: tracing that keeps 16-bit weights, and language models with their KV cache as state."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 
 
 def trace(network: nn.Module, example: dict[str, Tensor], shapes: list, outputs: list[str]) -> ov.Model:
-    """Trace to an OpenVINO model with named inputs and outputs.
+    """Trace a network to an OpenVINO model with named inputs and outputs.
 
-    Large weights of 16 bits become the IR's constants as they are, without being read. All else is FP32 and to be saved
-    so: rounded to FP16, the frequencies of positions would be wrong by whole angles in long conversations.
+    shapes: of the inputs, -1 for a dynamic axis. Large 16-bit weights become constants of the IR without conversion.
+    All other constants are FP32. Save the model without compression to FP16: rounded position frequencies would be off
+    by whole angles in long conversations.
     """
     from openvino.frontend.pytorch import patch_model
 
@@ -27,7 +28,7 @@ def trace(network: nn.Module, example: dict[str, Tensor], shapes: list, outputs:
     try:
         inputs = [ov.PartialShape(shape) for shape in shapes]
         with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", torch.jit.TracerWarning)  # what they fear is what parity is tested for
+            warnings.simplefilter("ignore", torch.jit.TracerWarning)  # parity tests check what it warns of
             model = ov.convert_model(network, example_input=tuple(example.values()), input=inputs)
     finally:
         if half:
@@ -38,65 +39,68 @@ def trace(network: nn.Module, example: dict[str, Tensor], shapes: list, outputs:
 
 
 def stateful_language_model(model: nn.Module, head: nn.Module, output: str) -> ov.Model:
-    """A decoder of transformers, such as Qwen2Model, with `head` on top and its KV cache inside it as state.
+    """Trace a decoder of transformers, such as Qwen2Model, with `head` on top and its KV cache as state.
 
-    Inputs `inputs_embeds` [B, T, D], `attention_mask` [B, cached + T] int64, `position_ids` [B, T] int64, `beam_idx`
-    [B] int32 (which row of the cache each row goes on from); output `output`, what the head makes of [B, T, D].
+    Inputs: `inputs_embeds` [batch, tokens, hidden], `attention_mask` [batch, cached + tokens] int64, `position_ids`
+    [batch, tokens] int64, `beam_idx` [batch] int32, the row of the cache that each row continues. The output `output`
+    is `head` of the hidden states [batch, tokens, hidden].
     """
     config = model.config
-    width, layers, heads = config.hidden_size, config.num_hidden_layers, config.num_key_value_heads
-    size = getattr(config, "head_dim", None) or width // config.num_attention_heads
+    hidden, layers, kv_heads = config.hidden_size, config.num_hidden_layers, config.num_key_value_heads
+    head_size = getattr(config, "head_dim", None) or hidden // config.num_attention_heads
     states = [f"{layer}.{kind}" for layer in range(layers) for kind in ("key", "value")]
-    past, present = ([f"{when}.{state}" for state in states] for when in ("past_key_values", "present"))
+    past = [f"past_key_values.{state}" for state in states]
+    present = [f"present.{state}" for state in states]
     example = {
-        "inputs_embeds": torch.zeros(2, 3, width),
+        "inputs_embeds": torch.zeros(2, 3, hidden),
         "attention_mask": torch.ones(2, 5, dtype=torch.int64),
         "position_ids": torch.arange(2, 5)[None].repeat(2, 1),
-    } | {name: torch.zeros(2, heads, 2, size) for name in past}
-    shapes = [[-1, -1, width], [-1, -1], [-1, -1]] + [[-1, heads, -1, size]] * len(past)
+    } | {name: torch.zeros(2, kv_heads, 2, head_size) for name in past}
+    shapes = [[-1, -1, hidden], [-1, -1], [-1, -1]] + [[-1, kv_heads, -1, head_size]] * len(past)
     traced = trace(_Decoder(model, head), example, shapes, [output, *present])
     return stateful(traced, dict(zip(past, present, strict=True)))
 
 
 class _Decoder(nn.Module):
-    """A language model whose KV cache comes in and goes out as tensors [B, heads, cached, head]."""
+    """A language model whose KV cache is inputs and outputs: tensors [batch, kv_heads, cached, head_size]."""
 
     def __init__(self, model: nn.Module, head: nn.Module) -> None:
         super().__init__()
         self.model, self.head = model, head
 
     def forward(self, inputs_embeds: Tensor, attention_mask: Tensor, position_ids: Tensor, *past: Tensor) -> tuple:
-        total = attention_mask.shape[1]
-        places = torch.arange(total)
-        causal = places[None] <= places[total - inputs_embeds.shape[1] :, None]
-        seen = causal[None, None] & attention_mask[:, None, None].bool()
+        total = attention_mask.shape[1]  # cached + tokens
+        positions = torch.arange(total)  # [total]
+        causal = positions[None] <= positions[total - inputs_embeds.shape[1] :, None]  # [tokens, total]
+        visible = causal[None, None] & attention_mask[:, None, None].bool()  # [batch, 1, tokens, total]
         cache = DynamicCache()
         for keys, values in zip(past[::2], past[1::2], strict=True):
-            layer = DynamicLayer()  # filled by hand: a new one would be traced as an empty vector
+            layer = DynamicLayer()  # initialized here: an empty layer would be traced as an empty vector
             layer.keys, layer.values, layer.is_initialized = keys, values, True
             cache.layers.append(layer)
         hidden = self.model(
             inputs_embeds=inputs_embeds,
-            attention_mask=additive(seen),
+            attention_mask=additive(visible),
             position_ids=position_ids,
             past_key_values=cache,
             use_cache=True,
-        ).last_hidden_state
+        ).last_hidden_state  # [batch, tokens, hidden]
         return self.head(hidden), *(states for layer in cache.layers for states in (layer.keys, layer.values))
 
 
-def additive(seen: Tensor) -> Tensor:
-    """What attention adds to its scores where a mask of booleans lets it look, 0, and where not.
+def additive(visible: Tensor) -> Tensor:
+    """The additive form of a boolean attention mask: 0 where it is true, the lowest float32 elsewhere.
 
-    The CPU takes ten times as long for attention over many tokens with the booleans themselves.
+    With a boolean mask the CPU takes ten times as long for attention over many tokens.
     """
-    return torch.where(seen, 0.0, torch.finfo(torch.float32).min)
+    return torch.where(visible, 0.0, torch.finfo(torch.float32).min)
 
 
 def stateful(model: ov.Model, caches: dict[str, str]) -> ov.Model:
-    """Keep the caches (input name: output name) inside the model, rows picked by a new input `beam_idx`.
+    """Turn the caches (input name: output name) into state, whose rows a new input `beam_idx` [batch] selects.
 
-    The pick and the empty state of the right shape are what the CPU needs to see attention as one operation.
+    The CPU plugin fuses attention into one operation only with this Gather and with an initial state of this shape,
+    [batch, kv_heads, 0, head_size].
     """
     from openvino._offline_transformations import apply_make_stateful_transformation
 

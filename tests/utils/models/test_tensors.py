@@ -29,8 +29,8 @@ def test_some_may_be_missing_and_some_may_be_there_unused():
 
 def test_long_lists_end_with_a_number():
     assert tensors.listed([f"x{i}" for i in range(3)]) == "x0, x1, x2"
-    names = [f"x{i}" for i in range(tensors.MOST + 5)]
-    assert tensors.listed(names).endswith(f"x{tensors.MOST - 1} and 5 more")
+    names = [f"x{i}" for i in range(tensors.MAX_LISTED + 5)]
+    assert tensors.listed(names).endswith(f"x{tensors.MAX_LISTED - 1} and 5 more")
 
 
 def test_an_object_is_read(tmp_path):
