@@ -11,12 +11,11 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
-from utils import paths, sources, weights
+from utils import locks, paths, preflight, sources, weights
 
 PACKAGES = ("openvino", "nncf", "transformers", "optimum-intel", "torch")
 
@@ -56,11 +55,34 @@ def cached(
     if _is_complete(folder, inputs):  # before the lock, so that a read-only folder of models will do
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(folder):
+    with locks.alone(_lock(folder), f"Another process is converting {folder.name}: waiting for it."):
         if not _is_complete(folder, inputs):
             _remove_leftovers(folder)
             _build(folder, build, inputs)
     return folder
+
+
+def cached_in_child(
+    name: str,
+    step: Callable,
+    *args,
+    checkpoint: str | Path,
+    arguments: Mapping | None = None,
+    versions: Sequence[str] = PACKAGES,
+    ram_gb: float = 0,
+) -> Path:
+    """The folder that `step(*args, folder)` fills in a child process, unless an earlier run did; see `cached`.
+
+    step: an importable function (`preflight.in_child`). The memory that it takes is free again when the child ends.
+    ram_gb: that memory. Raises preflight.NotEnough where memory or disk (half as much) is too small.
+    """
+
+    def build(folder: Path) -> None:
+        print(f"Making {name} ...", file=sys.stderr, flush=True)
+        preflight.check(ram_gb=ram_gb, disk_gb=ram_gb / 2, what=f"Making {name}")
+        preflight.in_child(step, *args, folder, what=f"Making {name}", ram_gb=ram_gb)
+
+    return cached(name, build, checkpoint=checkpoint, arguments=arguments, versions=versions, code=step)
 
 
 def checkpoint_sha256(path: Path) -> str:
@@ -123,38 +145,8 @@ def _is_path(checkpoint: str | Path) -> bool:
     return isinstance(checkpoint, Path) or Path(checkpoint).exists()
 
 
-def _lock(folder: Path):
-    from filelock import FileLock
-
-    return FileLock(folder.with_name(f".{folder.name}.lock"))
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock; say so when that means waiting. It is released when its process dies."""
-    from filelock import Timeout
-
-    lock = _lock(folder)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        if _begun_again():  # our own parent has the lock
-            raise RuntimeError(
-                f"The process that converts {folder.name} runs your script once more. "
-                'Put what the script does under `if __name__ == "__main__":`.'
-            ) from None
-        print(f"Another process is converting {folder.name}: waiting for it.", flush=True)
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _begun_again() -> bool:
-    """Whether a spawned process is still importing the script that its parent runs, as `multiprocessing` does."""
-    again = sys.modules.get("__mp_main__")
-    return again is not None and again is not sys.modules["__main__"]
+def _lock(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.lock")
 
 
 def _partial(folder: Path) -> Path:
@@ -174,7 +166,7 @@ def _is_complete(folder: Path, inputs: dict) -> bool:
 
 def _remove_leftovers(folder: Path) -> None:
     """Remove what is unfinished or damaged here, and unfinished siblings that nobody is building."""
-    from filelock import Timeout
+    from filelock import FileLock, Timeout
 
     for stale in (folder, _partial(folder)):  # their lock is ours
         if stale.exists():
@@ -182,7 +174,7 @@ def _remove_leftovers(folder: Path) -> None:
     base = folder.name.rpartition("-")[0]
     for stale in folder.parent.glob(f"{base}-*.partial"):
         try:
-            with _lock(stale.with_suffix("")).acquire(timeout=0):
+            with FileLock(_lock(stale.with_suffix(""))).acquire(timeout=0):
                 _remove(stale)
         except Timeout:
             pass  # another process is at work there

@@ -1,21 +1,26 @@
-"""Is there enough memory and disk, told before the work begins; and a child process whose death becomes a
-sentence.
+"""Checks of memory and disk before the work begins, and work in a child process whose death becomes an exception.
 
 Memory means what this process may have: a container's limit (cgroup v1 or v2) counts, not only the
 machine's RAM.
 """
 
-import multiprocessing
+import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
+from pickle import UnpicklingError
 
 import psutil
 
-from utils.paths import models_dir
+from utils.paths import ROOT, models_dir
 
+CHILD = Path(__file__).with_name("child.py")
 CGROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
 GB = 1e9
@@ -72,53 +77,38 @@ def in_child(function: Callable, *args, what: str = "The work", ram_gb: float = 
             "import it. Put it at the top level of a module (.py file)."
         )
     check(ram_gb=ram_gb, what=what)
-    context = multiprocessing.get_context("spawn")  # fork would copy running threads' locks, and is not everywhere
-    ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_serve, args=(theirs, function, args), daemon=False)
-    child.start()
-    theirs.close()  # so that the end of the child is the end of the pipe
-    try:
-        peak = _wait(ours, child.pid)
+    spec = getattr(sys.modules["__main__"], "__spec__", None)  # None for a script or a notebook
+    start = {"path": [*map(str, sys.path), str(ROOT)], "main": spec and spec.name, "parent": os.getpid()}
+    job = json.dumps(start).encode() + b"\n" + ForkingPickler.dumps((function, args))
+    # Notebook kernels ask for colours; the child writes to a log.
+    environment = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "CLICOLOR_FORCE")}
+    # -P: else the folder of child.py would come first, and its select.py hide Python's module of that name.
+    command = [sys.executable, "-P", str(CHILD)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as child:
         try:
-            succeeded, outcome = ours.recv()
-        except EOFError:
-            child.join()
-            raise RuntimeError(_epitaph(what, child.exitcode, peak, ram_gb)) from None
-        child.join()
-    finally:
-        ours.close()
-        if child.is_alive():  # interrupted here
+            answer, peak = _answer(child, job)
+        except BaseException:  # interrupted here
             child.kill()
-            child.join()
+            raise
+    try:
+        succeeded, outcome = ForkingPickler.loads(answer)
+    except (EOFError, UnpicklingError):  # it ended before it had written all of it
+        raise RuntimeError(_epitaph(what, child.returncode, peak, ram_gb)) from None
     if succeeded:
         return outcome
     raise outcome
 
 
-def _serve(connection, function: Callable, args: tuple) -> None:
-    os.dup2(2, 1)  # what it prints is news of its progress, not output of a notebook's cell
-    for name in ("FORCE_COLOR", "CLICOLOR_FORCE"):  # notebook kernels set them; the child writes to a log
-        os.environ.pop(name, None)
-    try:
-        outcome = (True, function(*args))
-    except Exception as error:
-        outcome = (False, error)
-    try:
-        connection.send(outcome)
-    except Exception as error:  # neither every result nor every exception can be sent
-        about = "result" if outcome[0] else f"error ({outcome[1]!r})"
-        connection.send((False, RuntimeError(f"The {about} of {function.__qualname__} cannot be sent back: {error}")))
-
-
-def _wait(connection, pid: int) -> float:
-    """Wait for news of a child (or its end); returns the most memory it was seen to hold, in GB."""
-    peak = 0.0
-    while not connection.poll(0.1):
+def _answer(child: subprocess.Popen, job: bytes) -> tuple[bytes, float]:
+    """Send a child its job and wait for its end: what it wrote, and the most memory it was seen to hold, in GB."""
+    peak, unsent = 0.0, job
+    while True:
         try:
-            peak = max(peak, psutil.Process(pid).memory_info().rss / GB)
-        except psutil.Error:
-            break
-    return peak
+            return child.communicate(unsent, timeout=0.1)[0], peak
+        except subprocess.TimeoutExpired:
+            unsent = None  # `communicate` goes on with what it was given first
+        with suppress(psutil.Error):
+            peak = max(peak, psutil.Process(child.pid).memory_info().rss / GB)
 
 
 def _epitaph(what: str, exitcode: int | None, peak: float, ram_gb: float) -> str:

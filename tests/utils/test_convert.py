@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from utils import convert, paths, sources
+from utils import convert, paths, preflight, sources
+
+without_fork = pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot fork")
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +47,10 @@ def build_for_ever(folder: Path):
     (folder / "model.bin").write_bytes(bytes(10))
     (folder.parent / "midway").touch()
     time.sleep(60)
+
+
+def copy_file(source, folder: Path):
+    shutil.copy(source, folder / "copy")
 
 
 def convert_in_a_process(build, results):
@@ -247,15 +253,42 @@ def test_two_processes_build_once(models):
     assert len(list((models / "ir").glob("built-by-*"))) == 1
 
 
-def test_a_script_that_begins_again_in_the_converting_process_is_told_so(tmp_path):
+@pytest.mark.parametrize("method", ["", "spawn", pytest.param("fork", marks=without_fork)])
+def test_a_plain_script_converts_whatever_its_start_method(method, tmp_path):
+    """The child must not run the script again, which converts at the top level."""
     script = tmp_path / "script.py"
     script.write_text(
-        "from utils import convert, preflight\n"
-        "build = lambda folder: preflight.in_child(len, 'x', what='Converting')\n"
-        "convert.cached('net', build, checkpoint='abc')\n"
+        "import multiprocessing\n"
+        "import sys\n"
+        "from pathlib import Path\n"
+        f"sys.path.append({str(paths.ROOT)!r})\n"
+        "import steps\n"
+        "from utils import convert\n"
+        f"multiprocessing.set_start_method({method!r} or None)\n"
+        "print('the script runs')\n"
+        "folder = convert.cached_in_child('net', steps.write, 'IR', checkpoint='abc', arguments={'text': 'IR'})\n"
+        "print((folder / 'model.xml').read_text())\n"
     )
-    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300)
-    assert ended.returncode == 1 and 'under `if __name__ == "__main__":`' in ended.stderr
+    (tmp_path / "steps.py").write_text(
+        "def write(text, folder):\n    print('the step prints')\n    (folder / 'model.xml').write_text(text)\n"
+    )
+    elsewhere = tmp_path / "elsewhere"  # whose `utils` must not be taken for ours
+    (elsewhere / "utils").mkdir(parents=True)
+    (elsewhere / "utils" / "__init__.py").write_text("raise ImportError('a foreign package')\n")
+    for _ in range(2):
+        done = subprocess.run([sys.executable, script], cwd=elsewhere, capture_output=True, text=True, timeout=300)
+        assert (done.returncode, done.stdout) == (0, "the script runs\nIR\n"), done.stderr
+        assert ("the step prints" in done.stderr) == ("Making net ..." in done.stderr)
+    assert "Making net" not in done.stderr
+
+
+def test_a_conversion_in_a_child_needs_memory_and_disk(monkeypatch):
+    asked = []
+    monkeypatch.setattr(preflight, "check", lambda **needs: asked.append(needs))
+    folder = convert.cached_in_child("net", copy_file, __file__, checkpoint="abc", ram_gb=0.5)
+    assert (folder / "copy").read_bytes() == Path(__file__).read_bytes()
+    assert asked[0] == {"ram_gb": 0.5, "disk_gb": 0.25, "what": "Making net"}
+    assert convert.cached_in_child("net", copy_file, "another", checkpoint="abc") == folder
 
 
 def test_unfinished_siblings_go_unless_somebody_builds_them(models):

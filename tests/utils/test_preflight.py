@@ -3,14 +3,16 @@
 import math
 import os
 import signal
+import subprocess
 import sys
 import threading
+import time
 from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from utils import preflight
+from utils import paths, preflight
 
 
 class Unsendable(Exception):
@@ -32,6 +34,10 @@ def refuse_unsendably():
 
 def make_lock():
     return threading.Lock()
+
+
+def print_colours():
+    print("colours:", os.environ.get("FORCE_COLOR"), os.environ.get("CLICOLOR_FORCE"))
 
 
 def kill_itself():
@@ -154,6 +160,56 @@ def test_a_child_that_leaves_without_a_result():
 def test_a_child_is_not_started_without_the_memory(machine):
     with pytest.raises(preflight.NotEnough, match="Work needs 99 GB"):
         preflight.in_child(kill_itself, what="Work", ram_gb=99)
+
+
+def test_a_child_prints_to_the_error_stream_and_without_colours(capfd, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("CLICOLOR_FORCE", "1")
+    preflight.in_child(print_colours)
+    assert capfd.readouterr() == ("", "colours: None None\n")
+
+
+def test_functions_of_a_module_that_python_started_by_name(tmp_path):
+    """`python -m notebooks.<case>.measuring` passes its own functions to `bench.peak_rss_mb`."""
+    (tmp_path / "measure.py").write_text(
+        "from utils import bench\n"
+        "def allocate():\n"
+        "    bytes(1000)\n"
+        "if __name__ == '__main__':\n"
+        "    print(bench.peak_rss_mb(allocate) > 1)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(paths.ROOT)}
+    for command in (["-m", "measure"], ["measure.py"]):
+        done = subprocess.run(
+            [sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        )
+        if command[0] == "-m":
+            assert done.stdout == "True\n", done.stderr
+        else:  # a script cannot be imported
+            assert "ValueError" in done.stderr and "at the top level of a module" in done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
+def test_a_child_ends_with_its_parent(tmp_path):
+    (tmp_path / "sleeper.py").write_text(
+        "import os, time\n"
+        "def sleep(file):\n"
+        "    with open(file, 'w') as stream:\n"
+        "        stream.write(f'{os.getpid()}\\n')\n"
+        "    time.sleep(600)\n"
+    )
+    script = tmp_path / "script.py"
+    script.write_text("import sleeper\nfrom utils import preflight\npreflight.in_child(sleeper.sleep, 'pid')\n")
+    with subprocess.Popen(
+        [sys.executable, script], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(paths.ROOT)}
+    ) as parent:
+        deadline = time.monotonic() + 60
+        while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text().endswith("\n")):
+            assert time.monotonic() < deadline and parent.poll() is None
+            time.sleep(0.05)
+        child = psutil.Process(int((tmp_path / "pid").read_text()))
+        parent.kill()
+    assert psutil.wait_procs([child], timeout=20)[0]
 
 
 def test_functions_that_another_process_cannot_import():
