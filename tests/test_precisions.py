@@ -1,27 +1,32 @@
-"""What the rooms of several sub-models say to names that they do not know; their conversion is `utils.models.parts`."""
+"""Models of several sub-models, which `utils.models.parts` converts: unknown names raise errors that name the known."""
+
+import importlib
+import re
 
 import pytest
 
-from notebooks.gpt_sovits import convert as gpt_sovits
-from notebooks.janus_pro import convert as janus_pro
-from notebooks.minicpm_v import convert as minicpm_v
+from utils import sources
+from utils.paths import ROOT
 
-MODELS = {
-    gpt_sovits: "tiny, released",
-    janus_pro: "tiny, released, released-7b",
-    minicpm_v: "tiny, released, released-2.6",
-}
+CASES = sorted(path.parent.name for path in ROOT.glob("notebooks/*/*.ipynb"))
+OF_PARTS = [case for case in CASES if "utils.models.parts" in sources.imported(f"notebooks.{case}.convert")]
 
 
-@pytest.fixture(params=MODELS, ids=["gpt_sovits", "janus_pro", "minicpm_v"])
+@pytest.fixture(params=OF_PARTS)
 def convert(request):
-    return request.param
+    return importlib.import_module(f"notebooks.{request.param}.convert")
 
 
-def test_unknown_names_are_sentences(convert):
+def test_there_are_models_of_parts():
+    assert len(OF_PARTS) >= 3
+
+
+def test_an_error_names_the_models_and_precisions_that_there_are(convert):
+    models = re.escape(", ".join(convert.MODELS))
+    assert {"tiny", "released"} <= set(convert.MODELS)
     with pytest.raises(ValueError, match="There is no INT2 of 'tiny'.*precisions: FP16, INT8, INT4"):
         convert.prepare("tiny", "INT2")
-    with pytest.raises(ValueError, match=f"There is no FP16 of 'huge'.*Models: {MODELS[convert]};"):
+    with pytest.raises(ValueError, match=f"There is no FP16 of 'huge'.*Models: {models};"):
         convert.prepare("huge")
 
 

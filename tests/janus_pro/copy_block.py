@@ -1,0 +1,17 @@
+"""What the block to copy needs and prints; tests/test_copy_blocks.py runs it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from notebooks.janus_pro import convert
+from notebooks.janus_pro.data import held_out
+
+PRINTS = r": \d\n\(96, 96\)$"
+
+
+@contextmanager
+def needs(scratch: Path) -> Iterator[dict[str, str]]:
+    picture, _ = held_out("count", 1)[0]
+    picture.save(scratch / "picture.png")
+    yield {"MODEL_FOLDER": str(convert.prepare("tiny", "INT8")), "PICTURE": str(scratch / "picture.png")}

@@ -1,0 +1,14 @@
+"""What the block to copy needs and prints; tests/test_copy_blocks.py runs it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from notebooks.sambert_hifigan import convert
+
+PRINTS = r"^[1-9]\d*\.\d s of speech at 16000 Hz$"
+
+
+@contextmanager
+def needs(scratch: Path) -> Iterator[dict[str, str]]:
+    yield {"VOICE_FOLDER": str(convert.prepare("tiny")), "SOUND": str(scratch / "speech.wav")}
