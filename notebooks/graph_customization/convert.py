@@ -24,6 +24,7 @@ import openvino.opset13 as ops
 
 from notebooks.graph_customization.pipeline import Int4Weight, is_head, weights_from
 from utils import weights
+from utils.convert import cached_in_child
 from utils.models import llm
 from utils.models.llm import COMPRESSIONS, MODEL_XML
 
@@ -45,7 +46,7 @@ def checkpoint_folder(model: str = "tiny") -> Path:
     name = MODELS[model]["checkpoint"]
     path = weights.resolve(name)
     if _is_gptq(path):
-        return llm.made(f"{name}-transformers", path, {}, dequantize_gptq, path)
+        return cached_in_child(f"{name}-transformers", dequantize_gptq, path, checkpoint=path)
     return llm.transformers_folder(name, path)
 
 
@@ -84,13 +85,15 @@ def better_weights(model: str, target: ov.Model) -> tuple[dict[str, Int4Weight],
 def prepare_wide(model: str = "tiny") -> Path:
     """The FP16 IR with a random output layer of the size of Qwen's vocabulary, for measuring speed only."""
     base = prepare(model, "FP16")
-    return llm.made(f"{MODELS[model]['checkpoint']}-wide", base, {"vocabulary": QWEN_VOCABULARY}, widen_head, base)
+    name, arguments = f"{MODELS[model]['checkpoint']}-wide", {"vocabulary": QWEN_VOCABULARY}
+    return cached_in_child(name, widen_head, base, checkpoint=base, arguments=arguments)
 
 
 def prepare_onnx(model: str = "tiny") -> Path:
     """The INT4 model of ONNX Runtime GenAI, by its own builder, for the comparison of speed."""
     checkpoint, name = checkpoint_folder(model), f"{MODELS[model]['checkpoint']}-onnx-int4"
-    return llm.made(name, checkpoint, {}, to_onnx, checkpoint, versions=("onnxruntime-genai", "onnx-ir"))
+    versions = ("onnxruntime-genai", "onnx-ir")
+    return cached_in_child(name, to_onnx, checkpoint, checkpoint=checkpoint, versions=versions)
 
 
 def to_onnx(checkpoint: Path, folder: Path) -> None:

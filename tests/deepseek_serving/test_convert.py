@@ -6,7 +6,7 @@ import pytest
 
 from notebooks.deepseek_serving import convert
 from notebooks.graph_customization import convert as graph_customization
-from utils import weights
+from utils import preflight, weights
 from utils.models import gguf, llm
 
 
@@ -20,7 +20,7 @@ def test_two_notebooks_share_the_conversions_of_the_tiny_model(tmp_path, monkeyp
         steps.append(step.__name__)
         (arguments[-1] / "model").write_text(str(arguments[:-1]))
 
-    monkeypatch.setattr(llm.preflight, "in_child", in_child)
+    monkeypatch.setattr(preflight, "in_child", in_child)
     shared = {"FP16": "FP16", "INT8": "INT8", "INT4": "INT4 scale estimation"}
     for precision, same in shared.items():
         assert convert.prepare("tiny", precision) == graph_customization.prepare("tiny", same)

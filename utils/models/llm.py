@@ -11,15 +11,13 @@ the same name and options share the folders.
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from utils import preflight
-from utils.convert import cached
+from utils.convert import cached_in_child
 from utils.models import gguf
 
 if TYPE_CHECKING:
@@ -46,7 +44,7 @@ def transformers_folder(name: str, checkpoint: Path) -> Path:
     """
     if checkpoint.suffix != ".gguf":
         return checkpoint
-    return made(f"{name}-transformers", checkpoint, {}, gguf.to_transformers, checkpoint)
+    return cached_in_child(f"{name}-transformers", gguf.to_transformers, checkpoint, checkpoint=checkpoint)
 
 
 def ir_folder(name: str, checkpoint: Path, precision: str = "FP16", *, group_size: int = 64, ram_gb: float = 0) -> Path:
@@ -56,26 +54,13 @@ def ir_folder(name: str, checkpoint: Path, precision: str = "FP16", *, group_siz
     Raises ValueError for another precision, preflight.NotEnough where memory or disk is too small.
     """
     if precision == "FP16":
-        return made(f"{name}-fp16", checkpoint, {}, to_ir, checkpoint, ram_gb=ram_gb)
+        return cached_in_child(f"{name}-fp16", to_ir, checkpoint, checkpoint=checkpoint, ram_gb=ram_gb)
     if precision not in COMPRESSIONS:
         raise ValueError(f"There is no precision {precision!r}. Choose one of: FP16, {', '.join(COMPRESSIONS)}.")
     base = ir_folder(name, checkpoint, ram_gb=ram_gb)
     options = COMPRESSIONS[precision] | {"group_size": group_size}
-    return made(f"{name}-{precision.lower().replace(' ', '-')}", base, options, compress, base, options, ram_gb=ram_gb)
-
-
-def made(name: str, checkpoint: Path, arguments: dict, step, *args, ram_gb: float = 0, **versions) -> Path:
-    """The folder that `step(*args, folder)` fills, in a process of its own unless an earlier run did (convert.cached).
-
-    Its memory goes back when the process ends. Raises preflight.NotEnough where memory (`ram_gb`) or disk will not do.
-    """
-
-    def build(folder: Path) -> None:
-        print(f"Making {name} ...", file=sys.stderr, flush=True)
-        preflight.check(ram_gb=ram_gb, disk_gb=ram_gb / 2, what=f"Making {name}")
-        preflight.in_child(step, *args, folder, what=f"Making {name}", ram_gb=ram_gb)
-
-    return cached(name, build, checkpoint=checkpoint, arguments=arguments, code=step, **versions)
+    name = f"{name}-{precision.lower().replace(' ', '-')}"
+    return cached_in_child(name, compress, base, options, checkpoint=base, arguments=options, ram_gb=ram_gb)
 
 
 def to_ir(checkpoint: Path, folder: Path) -> None:

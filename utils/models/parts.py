@@ -10,7 +10,7 @@ from pathlib import Path
 import openvino as ov
 
 from utils import weights
-from utils.models import llm
+from utils.convert import cached_in_child
 
 PRECISIONS = ("FP16", "INT8", "INT4")  # of the weights; FP16: the 16 bits of the checkpoint
 LANGUAGE = "language"  # the sub-model that INT4 compresses to 4 bits
@@ -69,9 +69,11 @@ def prepare(
     settings = models[model]
     checkpoint, group_size, ram_gb = (settings[key] for key in ("checkpoint", "group_size", "ram_gb"))
     checkpoint, name = weights.resolve(checkpoint), f"{name}-{model}"
-    base = llm.made(f"{name}-fp16", checkpoint, {}, to_ir, checkpoint, ram_gb=ram_gb)
+    base = cached_in_child(f"{name}-fp16", to_ir, checkpoint, checkpoint=checkpoint, ram_gb=ram_gb)
     if precision == "FP16":
         return base
     arguments = {"precision": precision, "group_size": group_size}
     name = f"{name}-{precision.lower()}"
-    return llm.made(name, base, arguments, compress, base, precision, group_size, ram_gb=ram_gb)
+    return cached_in_child(
+        name, compress, base, precision, group_size, checkpoint=base, arguments=arguments, ram_gb=ram_gb
+    )

@@ -1,4 +1,4 @@
-"""IR folders of several sub-models are made once, from one another, and compressed file by file."""
+"""IR folders of several sub-models are converted once, compressed from the FP16 ones, file by file."""
 
 from pathlib import Path
 
@@ -7,11 +7,12 @@ import openvino as ov
 import pytest
 from openvino import opset13
 
-from utils.models import llm, parts
+from utils import preflight
+from utils.models import parts
 
 MODELS = {
-    "tiny": {"checkpoint": "room_tiny", "group_size": 64, "ram_gb": 2},
-    "released": {"checkpoint": "room", "group_size": 128, "ram_gb": 10},
+    "tiny": {"checkpoint": "toy_tiny", "group_size": 64, "ram_gb": 2},
+    "released": {"checkpoint": "toy", "group_size": 128, "ram_gb": 10},
 }
 
 
@@ -29,58 +30,58 @@ def fail(checkpoint: Path, folder: Path) -> None:
 
 
 @pytest.fixture
-def made(tmp_path, monkeypatch):
-    """A folder of models of its own, a folder in the place of every checkpoint, and no other process."""
+def calls(tmp_path, monkeypatch):
+    """The conversion steps that ran, and the memory they asked for; temporary folders, and no child process."""
     monkeypatch.setenv("MODELS_DIR", str(tmp_path))
     for settings in MODELS.values():
         (tmp_path / settings["checkpoint"]).mkdir()
         (tmp_path / settings["checkpoint"] / "model.safetensors").write_bytes(b"weights")
     monkeypatch.setattr(parts.weights, "resolve", lambda name: tmp_path / name)
-    made = []
+    calls = []
 
     def in_child(function, *arguments, **options):
-        made.append(function.__name__)
+        calls.append(function.__name__)
         function(*arguments)
 
-    monkeypatch.setattr(llm.preflight, "in_child", in_child)
-    monkeypatch.setattr(llm.preflight, "check", lambda **needs: made.append(needs["ram_gb"]))
-    return made
+    monkeypatch.setattr(preflight, "in_child", in_child)
+    monkeypatch.setattr(preflight, "check", lambda **needs: calls.append(needs["ram_gb"]))
+    return calls
 
 
 def prepare(model: str, precision: str, to_ir=to_ir) -> Path:
-    return parts.prepare("room", MODELS, model, precision, to_ir, compress)
+    return parts.prepare("toy", MODELS, model, precision, to_ir, compress)
 
 
-def test_a_model_is_converted_once_for_all_precisions(made):
+def test_a_model_is_converted_once_for_all_precisions(calls):
     folders = [prepare("tiny", precision) for precision in ("INT4", "FP16", "INT8", "INT4")]
     assert [(folder / "ir").read_text() for folder in folders[:3]] == [
-        "room_tiny INT4 64",
-        "room_tiny",
-        "room_tiny INT8 64",
+        "toy_tiny INT4 64",
+        "toy_tiny",
+        "toy_tiny INT8 64",
     ]
     assert folders[3] == folders[0] and len({*folders}) == 3
-    assert [name for name in made if isinstance(name, str)] == ["to_ir", "compress", "compress"]
+    assert [name for name in calls if isinstance(name, str)] == ["to_ir", "compress", "compress"]
 
 
-def test_models_are_kept_apart_and_ask_for_their_memory(made):
+def test_models_are_kept_apart_and_ask_for_their_memory(calls):
     assert prepare("tiny", "FP16") != prepare("released", "FP16")
-    assert (prepare("released", "INT4") / "ir").read_text() == "room INT4 128"
-    assert [needed for needed in made if not isinstance(needed, str)] == [2, 10, 10]
+    assert (prepare("released", "INT4") / "ir").read_text() == "toy INT4 128"
+    assert [needed for needed in calls if not isinstance(needed, str)] == [2, 10, 10]
 
 
-def test_a_failed_conversion_leaves_nothing(made, tmp_path):
+def test_a_failed_conversion_leaves_nothing(calls, tmp_path):
     with pytest.raises(ValueError, match="damaged"):
         prepare("tiny", "FP16", fail)
     assert [path for path in (tmp_path / "ir").iterdir() if path.is_dir()] == []
-    assert (prepare("tiny", "FP16") / "ir").read_text() == "room_tiny"
+    assert (prepare("tiny", "FP16") / "ir").read_text() == "toy_tiny"
 
 
-def test_unknown_names_are_sentences(made):
+def test_unknown_names_are_errors(calls):
     with pytest.raises(ValueError, match="There is no INT2 of 'tiny'.*precisions: FP16, INT8, INT4"):
         prepare("tiny", "INT2")
     with pytest.raises(ValueError, match="There is no FP16 of 'huge'.*Models: tiny, released"):
         prepare("huge", "FP16")
-    assert made == []
+    assert calls == []
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +90,8 @@ def ir(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("ir")
     values = np.random.default_rng(0).normal(size=(256, 256)).astype(np.float32)
     for part in ("language", "vision", "decoder"):
-        given = opset13.parameter([-1, 256], np.float32)
-        ov.save_model(ov.Model([opset13.matmul(given, values, False, True)], [given], part), folder / parts.xml(part))
+        x = opset13.parameter([-1, 256], np.float32)
+        ov.save_model(ov.Model([opset13.matmul(x, values, False, True)], [x], part), folder / parts.xml(part))
     (folder / "config.json").write_text("{}")
     (folder / "manifest.json").write_text("{}")
     return folder
@@ -111,7 +112,7 @@ def test_named_parts_are_compressed_and_the_rest_is_copied(ir, tmp_path, precisi
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in ir.iterdir()} - {"manifest.json"}
 
 
-def test_another_precision_is_a_sentence(ir, tmp_path):
+def test_another_precision_is_an_error(ir, tmp_path):
     with pytest.raises(ValueError, match="no precision 'FP16' to compress to. Choose one of: INT8, INT4"):
-        parts.compress(ir, "FP16", tmp_path / "made", ["language"], {})
-    assert not (tmp_path / "made").exists()
+        parts.compress(ir, "FP16", tmp_path / "compressed", ["language"], {})
+    assert not (tmp_path / "compressed").exists()
