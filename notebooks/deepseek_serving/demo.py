@@ -7,15 +7,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import gradio as gr
 
 from notebooks.deepseek_serving import convert
 from notebooks.deepseek_serving.pipeline import Client, ServerError, Stream
 from notebooks.deepseek_serving.server import repository, serve
-from utils import paths
 
 MAX_CHARACTERS = 4000  # of a question
 UPDATE_S = 0.05  # between two updates of the page
@@ -160,9 +157,6 @@ def _client(url: str | None, model: str, device: str) -> tuple[Client, str]:
         return Client(url, thinks=thinks), url
     stack = ExitStack()
     atexit.register(stack.close)
-    parent = paths.models_dir() / "repositories"  # on the disk of the converted models, so that links suffice
-    parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(stack.enter_context(TemporaryDirectory(dir=parent))) / "models"
-    repository.write(folder, model, convert.prepare(model), device=device)
+    folder = stack.enter_context(repository.temporary(model, convert.prepare(model), device=device))
     server = stack.enter_context(serve(folder, quiet=True))
     return Client(server.url, server.model, thinks=thinks), server.title

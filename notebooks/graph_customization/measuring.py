@@ -143,7 +143,7 @@ def _weights_mb(folder: Path) -> float:
 
 @cache
 def _runtimes(model: str) -> dict[tuple[str, str], tuple[Generate, float]]:
-    """(runtime, precision) -> what generates with it, and the size of its weights in MB."""
+    """(runtime, precision) -> its function that generates tokens, and the size of its weights in MB."""
     runtimes: dict[tuple[str, str], tuple[Generate, float]] = {}
     fp16, int4 = convert.prepare(model), convert.prepare(model, "INT4 scale estimation")
     for precision, folder in (("FP16", fp16), ("INT4", int4)):

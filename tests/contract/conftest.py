@@ -1,4 +1,4 @@
-"""The server that the contract is tried on: the one at OVMS_URL, else the local one with the tiny model.
+"""The server that the contract is tested on: the one at OVMS_URL, else the local one with the tiny model.
 
 OVMS_URL=http://127.0.0.1:8000 pytest tests/contract   # a Model Server that serves a chat model
 """
@@ -28,7 +28,7 @@ class Target(NamedTuple):
 
 
 def differences() -> list[dict[str, str]]:
-    """Where the local server is known not to do as Model Server does: the table of the notebook's card."""
+    """The known differences between the local server and Model Server: the table of the notebook's README."""
     return tomllib.loads(Path(__file__).with_name("differences.toml").read_text(encoding="utf-8"))["difference"]
 
 

@@ -1,4 +1,4 @@
-"""Every error is {"error": message} with Model Server's status."""
+"""Every error is {"error": message} with the status of Model Server."""
 
 import pytest
 

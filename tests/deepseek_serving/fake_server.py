@@ -1,7 +1,7 @@
-"""The server's process with a model of our own making: `python -m tests.deepseek_serving.fake_server FOLDER ...`.
+"""The server's process with the fake pipeline: `python -m tests.deepseek_serving.fake_server FOLDER ...`.
 
-Its answers are the prompt a hundred times over. A step takes STEP_MS (5 unless set), so that they take seconds; of
-each request it keeps LEAK_KB (none unless set) for ever.
+Its answers repeat the prompt a hundred times. A step takes STEP_MS (by default 5), so that an answer takes seconds. It
+leaks LEAK_KB (by default 0) for each request.
 """
 
 import os
@@ -14,13 +14,13 @@ from tests.deepseek_serving import fakes
 class Engine(fakes.Engine):
     def _load(self) -> None:
         super()._load()
-        leak, kept = int(os.environ.get("LEAK_KB", "0")) * 1024, []
+        leak, leaked = int(os.environ.get("LEAK_KB", "0")) * 1024, []
 
-        def says(prompt: str) -> str:
-            kept.append(b"x" * leak)
+        def answer(prompt: str) -> str:
+            leaked.append(b"x" * leak)
             return prompt * 100
 
-        self.pipeline.says = says
+        self.pipeline.answer = answer
         self.pipeline.pause = float(os.environ.get("STEP_MS", "5")) / 1000
 
 

@@ -1,5 +1,8 @@
-"""A model of our own making behind the real engine, service, guard and endpoints, so that tests decide what it says,
-how fast, and when it fails. Its tokens are single bytes: the hardest case for a text that is sent in pieces."""
+"""A fake pipeline behind the real engine, service, guard and endpoints.
+
+Tests decide its answers, its speed and its failures. Its tokens are single bytes, which is the hardest case for a text
+that is sent in pieces.
+"""
 
 import contextlib
 import json
@@ -18,7 +21,7 @@ from notebooks.deepseek_serving.server.api import create_app
 from notebooks.deepseek_serving.server.parsing import Limits
 
 EOS = 256
-http = httpx.Client(verify=False, trust_env=False, timeout=60)  # making one takes longer than most requests
+http = httpx.Client(verify=False, trust_env=False, timeout=60)  # creating a client takes longer than most requests
 XML = """<?xml version="1.0"?>
 <net name="toy" version="11">
   <layers><layer id="0" name="w" type="Const" version="opset1"><data offset="{half}" size="{half}" /></layer></layers>
@@ -27,7 +30,7 @@ XML = """<?xml version="1.0"?>
 
 
 def toy_ir(folder: Path, context: int = 1000) -> Path:
-    """An IR folder that is complete in form and holds no model."""
+    """An IR folder with all files of a repository's model, but without a real model."""
     folder.mkdir(parents=True)
     for network in repository.NETWORKS:
         (folder / f"{network}.xml").write_text(XML.format(half=8), encoding="utf-8")
@@ -58,7 +61,7 @@ class Tokenizer:
 
 
 class Ids:
-    """As much of openvino.Tensor as is used."""
+    """The attributes of openvino.Tensor that the engine uses."""
 
     def __init__(self, data: np.ndarray) -> None:
         self.data, self.shape = data, data.shape
@@ -92,16 +95,16 @@ class Handle:
 
 
 class Pipeline:
-    """Says what `says` maps the prompt to (default: the prompt itself); one token per request and step.
+    """Answers with `answer(prompt)`, by default the prompt itself, one token per request and step.
 
-    `pause`: seconds a step takes. `fail`: raised by the next step. `hold`: cleared, steps wait for it to be set.
+    pause: seconds that a step takes. fail: error that the next step raises. hold: an event that steps wait for.
     """
 
     def __init__(self, options: repository.Options) -> None:
         self.options = options
         self.handles: list[Handle] = []
         self.configs: list = []
-        self.says = lambda prompt: prompt
+        self.answer = lambda prompt: prompt
         self.pause = 0.0
         self.fail: Exception | None = None
         self.hold = threading.Event()
@@ -115,7 +118,7 @@ class Pipeline:
         if getattr(config, "top_k", 1) == 7:
             raise RuntimeError("top_k of 7 is bad luck")
         prompt = bytes(ids.data[0].astype(np.uint8)).decode()
-        handle = Handle(self.says(prompt).encode(), config.max_new_tokens)
+        handle = Handle(self.answer(prompt).encode(), config.max_new_tokens)
         if prompt.startswith("too big for the cache"):
             handle.status = "IGNORED"
         self.handles.append(handle)
@@ -143,7 +146,7 @@ class Pipeline:
 
 
 class Engine(engine.Engine):
-    """The real engine with the pipeline above."""
+    """The real engine with the fake pipeline."""
 
     def _load(self) -> None:
         self._tokenizer = Tokenizer()
@@ -153,7 +156,7 @@ class Engine(engine.Engine):
 
 @contextlib.contextmanager
 def live(folder: Path, *, host: str = "127.0.0.1", api_key: str | None = None, **limits):
-    """The application on a port of 127.0.0.1, in a thread. Gives `url`, `engine`, `pipeline`, `service`, `guard`."""
+    """Serve the application in a thread; yields an object with `url`, `engine`, `pipeline`, `service` and `guard`."""
     served = service.Service(folder)
     served.engine = Engine(served.repository)
     served.engine.start()

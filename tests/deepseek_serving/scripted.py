@@ -1,4 +1,4 @@
-"""A server on 127.0.0.1 that answers chat requests with scripted bytes, and tells when its client hangs up."""
+"""A server on 127.0.0.1 that answers chat requests with scripted bytes, and reports when its client disconnects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def event(delta: dict | None = None, finish: str | None = None, **extra) -> byte
 
 
 class Scripted:
-    """`answer(handler, body)` writes the reply to a POST; `requests` lists (path, headers, body) as they came."""
+    """`answer(handler, body)` writes the reply to a POST; `requests` lists (path, headers, body) in order."""
 
     def __init__(self, answer: Callable, models: tuple[str, ...] = ("tiny",)) -> None:
         self.requests: list[tuple[str, dict, dict]] = []
@@ -38,7 +38,7 @@ class Scripted:
                 answer(self, body)
 
             def reply(self, status: int, body: dict | str, **headers: str) -> None:
-                """A whole reply."""
+                """Send a whole reply."""
                 content = (body if isinstance(body, str) else json.dumps(body)).encode()
                 self.send_response(status)
                 for name, value in {"Content-Length": str(len(content)), "Connection": "close", **headers}.items():
@@ -47,7 +47,7 @@ class Scripted:
                 self.wfile.write(content)
 
             def stream(self, *pieces: bytes, whole: bool = True) -> None:
-                """A chunked reply; `whole=False`: without the end that says it is complete."""
+                """Send a chunked reply; `whole=False`: without the chunk that ends it."""
                 self.send_response(200)
                 self.send_header("Content-Type", "text/event-stream")
                 self.send_header("Transfer-Encoding", "chunked")
@@ -60,7 +60,7 @@ class Scripted:
                     self.wfile.write(b"0\r\n\r\n")
 
             def wait_for_hang_up(self) -> None:
-                """Returns when the client has closed the connection (or after a minute)."""
+                """Wait until the client closes the connection, at most a minute."""
                 if select.select([self.connection], [], [], 60)[0] and not self.connection.recv(1):
                     outer.hung_up.set()
 

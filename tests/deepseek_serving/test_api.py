@@ -177,13 +177,13 @@ def test_metrics_count_what_happened(app):
 
 def test_metrics_tell_running_from_waiting(app):
     app.pipeline.pause = 0.01
-    app.pipeline.says = lambda prompt: prompt * 40
+    app.pipeline.answer = lambda prompt: prompt * 40
     bodies = [{"model": "toy", "prompt": f"request {i}", "max_tokens": 300, "stream": True} for i in range(3)]
     with ThreadPoolExecutor() as pool:
-        asked = [pool.submit(http.post, f"{app.url}/v3/completions", json=body, timeout=30) for body in bodies]
+        requests = [pool.submit(http.post, f"{app.url}/v3/completions", json=body, timeout=30) for body in bodies]
         seen = wait_for(lambda: (app.engine.running, app.engine.waiting) == (2, 1))
         app.pipeline.pause = 0
-        assert [reply.result().status_code for reply in asked] == [200] * 3
+        assert [reply.result().status_code for reply in requests] == [200] * 3
     assert seen and wait_for(lambda: (app.engine.running, app.engine.waiting) == (0, 0))
 
 

@@ -108,8 +108,8 @@ def test_every_server_is_loaded_in_every_round_and_warmed_up_first():
         found = bench.measure(servers, clients=1, rounds=2, requests=3)
     assert [len(runs) for runs in found.values()] == [2, 2]
     assert len(one.requests) == len(two.requests) == 1 + 2 * 3
-    asked = [body["messages"][1]["content"] for _, _, body in one.requests]
-    assert len(set(asked)) == 7, "a question asked again would be answered from the cache"
+    questions = [body["messages"][1]["content"] for _, _, body in one.requests]
+    assert len(set(questions)) == 7, "a question asked again would be answered from the cache"
 
 
 def test_a_llama_server_that_is_not_there_is_an_error(monkeypatch, tmp_path):

@@ -22,10 +22,10 @@ DONE = b"data: [DONE]\n\n"
 
 def thinker(handler, body):
     """Answers like DeepSeek-R1; "forever" goes on until the client hangs up; "fail" is refused."""
-    asked = body["messages"][-1]["content"]
-    if asked == "fail":
+    question = body["messages"][-1]["content"]
+    if question == "fail":
         handler.reply(503, {"error": "too many requests"}, Retry_After="2")
-    elif asked == "forever":
+    elif question == "forever":
         handler.stream(ROLE, *THOUGHT, whole=False)
         handler.wait_for_hang_up()
     else:
@@ -70,10 +70,10 @@ def test_thoughts_are_not_sent_back():
     ]
 
 
-@pytest.mark.parametrize(("asked", "message"), [(" \n", "is empty"), ("x" * 4001, "4001 characters")])
-def test_a_question_that_will_not_do_is_an_error(asked, message):
+@pytest.mark.parametrize(("question", "message"), [(" \n", "is empty"), ("x" * 4001, "4001 characters")])
+def test_a_question_that_will_not_do_is_an_error(question, message):
     with pytest.raises(ValueError, match=message):
-        demo.conversation([], asked)
+        demo.conversation([], question)
 
 
 def test_a_visitor_gets_the_answer_and_error_messages(address, scripted):

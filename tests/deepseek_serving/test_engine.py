@@ -81,7 +81,7 @@ def test_answers_computed_together_do_not_mix(running):
 def test_an_aborted_request_stops_and_the_others_go_on(running):
     async def ask():
         running.pipeline.pause = 0.002
-        running.pipeline.says = lambda prompt: prompt * 20
+        running.pipeline.answer = lambda prompt: prompt * 20
         gone, stays = start(running, "abcdefgh"), start(running, "12345678")
         await gone.read()
         gone.abort()
@@ -117,7 +117,7 @@ def test_a_request_that_the_pipeline_refuses_fails_alone(running):
     assert "".join(piece.text for piece in asyncio.run(ask())) == "fine" and running.problem is None
 
 
-def test_a_prompt_that_the_cache_cannot_hold_is_told_so(running):
+def test_a_prompt_that_the_cache_cannot_hold_is_reported(running):
     async def ask():
         with pytest.raises(engine.EngineError, match="does not fit the KV cache"):
             await start(running, "too big for the cache").read()

@@ -1,4 +1,4 @@
-"""What goes wrong between clients and server: each fault is told in a message and harms nobody else."""
+"""Faults between clients and server: each is reported by a message and affects no other client."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ HEAD = b"POST /v3/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: appli
 
 def slow(app) -> None:
     """Answers of 400 tokens that take 2 seconds or more."""
-    app.pipeline.says = lambda prompt: prompt * 100
+    app.pipeline.answer = lambda prompt: prompt * 100
     app.pipeline.pause = 0.005
 
 
@@ -43,7 +43,7 @@ def test_a_client_that_vanishes_ends_its_generation_and_no_other(app, stream):
 
 
 def test_a_client_that_stops_reading_and_leaves_ends_its_generation(app):
-    app.pipeline.says = lambda prompt: "x" * 399
+    app.pipeline.answer = lambda prompt: "x" * 399
     app.pipeline.pause = 0.002
     leaving = socket.socket()
     leaving.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
@@ -112,14 +112,14 @@ def test_beyond_the_queue_the_answer_is_503_with_retry_after(app):
 
     async def everybody():
         async with httpx.AsyncClient(base_url=app.url, timeout=20) as client:
-            asked = [
+            requests = [
                 asyncio.create_task(client.post("/v3/completions", json=LONG | {"max_tokens": 5})) for _ in range(7)
             ]
-            done, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
-            while sum(task.done() for task in asked) < 3:
+            done, _ = await asyncio.wait(requests, return_when=asyncio.FIRST_COMPLETED)
+            while sum(task.done() for task in requests) < 3:
                 await asyncio.sleep(0.01)
             app.pipeline.hold.set()
-            return await asyncio.gather(*asked)
+            return await asyncio.gather(*requests)
 
     replies = asyncio.run(everybody())
     refused = [reply for reply in replies if reply.status_code == 503]

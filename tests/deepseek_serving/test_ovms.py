@@ -75,10 +75,10 @@ def test_the_environment_names_it_first(bare, monkeypatch):
 @pytest.mark.parametrize("status", [0, 1])
 def test_docker_counts_where_it_has_the_image(bare, monkeypatch, status):
     docker = program(bare / "bin", "docker")
-    asked = []
-    monkeypatch.setattr(ovms, "_succeeds", lambda arguments: asked.append(arguments) or status == 0)
+    commands = []
+    monkeypatch.setattr(ovms, "_succeeds", lambda arguments: commands.append(arguments) or status == 0)
     assert ovms.find() == ([docker] if status == 0 else None)
-    assert asked == [[docker, "image", "inspect", "openvino/model_server:latest"]]
+    assert commands == [[docker, "image", "inspect", "openvino/model_server:latest"]]
 
 
 def test_commands(tmp_path):
@@ -123,7 +123,7 @@ def test_it_ends_though_its_supervisor_is_killed(bare, toy, monkeypatch):
         assert wait_for(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
 
-def test_a_start_that_fails_is_told_with_its_words(bare, toy, monkeypatch):
+def test_a_start_that_fails_is_reported_with_its_message(bare, toy, monkeypatch):
     monkeypatch.setenv("OVMS", program(bare, "stand-in"))
     monkeypatch.setenv("STAND_IN_FAILS", "1")
     with pytest.raises(process.ServerFailed, match="Cannot load library libtbb.so"):

@@ -1,4 +1,4 @@
-"""Thoughts and answers are told apart in the same way wherever the text is cut."""
+"""Thoughts and answers are separated in the same way wherever the text is cut."""
 
 import json
 import re

@@ -66,9 +66,9 @@ def _with_template(file: Path) -> bytes:
 
 def test_released_is_fetched_recorded_converted_and_served(files, tmp_path):
     root = tmp_path / "collection"
-    room = root / "notebooks" / "deepseek_serving"
-    room.mkdir(parents=True)
-    shutil.copy(Path(convert.__file__).with_name("checkpoints.toml"), room)
+    notebook = root / "notebooks" / "deepseek_serving"
+    notebook.mkdir(parents=True)
+    shutil.copy(Path(convert.__file__).with_name("checkpoints.toml"), notebook)
     (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
     with ModelHub({REPOSITORY: {COMMIT: files}}) as hub:
         environment = os.environ | {
@@ -84,6 +84,6 @@ def test_released_is_fetched_recorded_converted_and_served(files, tmp_path):
     assert result["prompt"] == len("abc<think>\n"), "the template was not applied"
     assert result["tokens"] == 8
     assert result["answer"] == "", "all of it is thoughts as long as </think> has not come"
-    lock = json.loads((room / "checkpoints.lock.json").read_text(encoding="utf-8"))
+    lock = json.loads((notebook / "checkpoints.lock.json").read_text(encoding="utf-8"))
     assert lock["deepseek_r1_distill_qwen_1_5b"]["revision"] == COMMIT
     assert set(lock["deepseek_r1_distill_qwen_1_5b"]["files"]) >= {"config.json", "model.safetensors"}

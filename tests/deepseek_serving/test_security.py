@@ -16,7 +16,7 @@ PATHS = ["/v1/config", "/v3/models", "/v2", "/v2/models/toy", "/metrics"]
 
 @pytest.fixture
 def locked(toy):
-    with live(toy, host="0.0.0.0", api_key=KEY) as running:  # told so; it listens on loopback all the same
+    with live(toy, host="0.0.0.0", api_key=KEY) as running:  # it still listens on loopback
         yield running
 
 

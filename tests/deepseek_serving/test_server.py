@@ -1,4 +1,4 @@
-"""The server as a process: it comes up, is told to end in every way, and never outlives whoever started it."""
+"""The server as a process: it starts, ends on every request to end, and never outlives its parent."""
 
 import contextlib
 import os
@@ -189,7 +189,7 @@ def test_health_is_red_while_it_loads_and_live_at_once(tiny):
         assert states == {503, 200}
 
 
-def test_a_port_that_is_taken_is_told(toy, stand_in, capsys):
+def test_a_port_that_is_taken_is_reported(toy, stand_in, capsys):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -202,7 +202,7 @@ def test_a_port_that_is_taken_is_told(toy, stand_in, capsys):
 
 
 @pytest.mark.parametrize("port", [-1, 70000])
-def test_a_port_that_is_none_is_told(port, toy):
+def test_a_port_that_is_none_is_reported(port, toy):
     with pytest.raises(ValueError, match=f"There is no port {port}"), server.serve(toy, port):
         pass
 
@@ -215,7 +215,7 @@ def test_a_repository_half_written_is_refused_before_anything_starts(toy, monkey
     assert server.main([str(toy)]) == 1 and "openvino_tokenizer.bin is missing" in capsys.readouterr().err
 
 
-def test_a_model_that_cannot_be_loaded_is_told_with_the_log(toy):
+def test_a_model_that_cannot_be_loaded_is_reported_with_the_log(toy):
     with pytest.raises(server.ServerFailed, match="ended while it started") as caught:
         with server.serve(toy, quiet=True, timeout=60):
             pass

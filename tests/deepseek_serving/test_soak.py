@@ -1,4 +1,4 @@
-"""The soak: it asks, hangs up, and tells what was left over. Its long run is `python -m ...soak`, outside the tests."""
+"""The soak test reports what leaked. Its long run is `python -m notebooks.deepseek_serving.measuring.soak FOLDER`."""
 
 import json
 
@@ -69,6 +69,6 @@ def test_a_megabyte_lost_in_a_hundred_requests_is_seen_among_changing_buffers():
     assert soak.growth([(5, 1951), (5, 1990)]) == 0, "no requests in between"
 
 
-def test_a_folder_that_is_no_repository_is_told(tmp_path, capsys):
+def test_a_folder_that_is_no_repository_is_reported(tmp_path, capsys):
     assert soak.main([str(tmp_path)]) == 1
     assert "config.json is missing" in capsys.readouterr().err

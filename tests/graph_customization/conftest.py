@@ -1,4 +1,4 @@
-"""The exported random Llama, made once for all tests of the graph passes."""
+"""The exported random Llama, built once for all tests of the graph passes."""
 
 from pathlib import Path
 

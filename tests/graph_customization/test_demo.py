@@ -39,11 +39,11 @@ def test_answers_grow_while_they_are_made():
 
 
 @pytest.mark.parametrize(
-    ("prompt", "choice", "sentence"),
+    ("prompt", "choice", "message"),
     [("  ", SLICE, "The prompt is empty"), ("Hi", "Nothing", "Choose one of"), ("word " * 4000, SLICE, "Shorten it")],
 )
-def test_bad_input_is_a_sentence(prompt, choice, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_bad_input_is_an_error(prompt, choice, message):
+    with pytest.raises(ValueError, match=message):
         last(demo.answer(prompt, choice, 8))
 
 

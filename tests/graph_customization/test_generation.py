@@ -1,4 +1,4 @@
-"""Customized models generate the tokens of the model that they were made from."""
+"""Customized models generate the same tokens as the exported model."""
 
 import numpy as np
 import openvino as ov

@@ -127,7 +127,7 @@ def test_dequantizing_writes_an_ordinary_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "sentence"),
+    ("settings", "message"),
     [
         (SETTINGS | {"bits": 8}, "has 8-bit weights; an INT4 IR takes 4 bits"),
         (SETTINGS | {"quant_method": "awq"}, "awq"),
@@ -136,11 +136,11 @@ def test_dequantizing_writes_an_ordinary_checkpoint(tmp_path):
     ],
     ids=["8 bits", "AWQ", "zero points as they are", "no settings"],
 )
-def test_other_formats_are_refused(tmp_path, settings, sentence):
+def test_other_formats_are_refused(tmp_path, settings, message):
     folder = write(tmp_path / "other", one_layer()[1], settings)
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         read_gptq(folder)
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         dequantize_gptq(folder, tmp_path / "plain")
     assert not (tmp_path / "plain").exists()
 

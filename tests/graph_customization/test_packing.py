@@ -86,7 +86,7 @@ def test_other_types_pass_through():
 
 
 @pytest.mark.parametrize(
-    ("values", "sentence"),
+    ("values", "message"),
     [
         (np.zeros(4, np.int8), "takes uint8, not int8"),
         (np.zeros(4), "takes uint8, not float64"),
@@ -95,16 +95,16 @@ def test_other_types_pass_through():
         (np.array([0, 16], np.uint8), "from 0 to 15; the largest here is 16"),
     ],
 )
-def test_what_cannot_be_packed_is_refused(values, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_what_cannot_be_packed_is_refused(values, message):
+    with pytest.raises(ValueError, match=message):
         pack_u4(values)
 
 
 @pytest.mark.parametrize(
-    ("packed", "sentence"), [(np.zeros(2, np.int8), "not int8"), (np.uint8(1), "at least one axis")]
+    ("packed", "message"), [(np.zeros(2, np.int8), "not int8"), (np.uint8(1), "at least one axis")]
 )
-def test_what_cannot_be_unpacked_is_refused(packed, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_what_cannot_be_unpacked_is_refused(packed, message):
+    with pytest.raises(ValueError, match=message):
         unpack_u4(packed)
 
 

@@ -59,9 +59,9 @@ def files(tmp_path_factory) -> dict[str, bytes]:
 
 def test_released_is_fetched_recorded_converted_and_customized(files, tmp_path):
     root = tmp_path / "collection"
-    room = root / "notebooks" / "graph_customization"
-    room.mkdir(parents=True)
-    shutil.copy(Path(convert.__file__).with_name("checkpoints.toml"), room)
+    notebook = root / "notebooks" / "graph_customization"
+    notebook.mkdir(parents=True)
+    shutil.copy(Path(convert.__file__).with_name("checkpoints.toml"), notebook)
     (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
     with ModelHub({REPOSITORY: {COMMIT: files}}) as hub:
         environment = os.environ | {
@@ -77,6 +77,6 @@ def test_released_is_fetched_recorded_converted_and_customized(files, tmp_path):
     assert result["changed"] == 1
     assert result["after"] == result["before"]
     assert isinstance(result["text"], str)
-    lock = json.loads((room / "checkpoints.lock.json").read_text(encoding="utf-8"))
+    lock = json.loads((notebook / "checkpoints.lock.json").read_text(encoding="utf-8"))
     assert lock["qwen2_5_1_5b"]["revision"] == COMMIT
     assert set(lock["qwen2_5_1_5b"]["files"]) >= {"config.json", "model.safetensors", "tokenizer.json"}

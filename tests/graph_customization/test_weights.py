@@ -1,4 +1,4 @@
-"""InsertWeights puts the given numbers, exactly, or refuses; weights_from takes what can be taken."""
+"""InsertWeights inserts numbers exactly or raises an error; weights_from returns the weights that can be inserted."""
 
 import gc
 from dataclasses import replace
@@ -228,27 +228,27 @@ MISFITS = {
 
 @pytest.mark.parametrize("name", MISFITS)
 def test_a_weight_that_does_not_fit_is_refused_by_its_layers_name(name):
-    new, sentence = MISFITS[name]
+    new, message = MISFITS[name]
     model = language_model(storage="u4")
     graph = fingerprint(model)
     good = random_weight(1, "u4", 32, 64)
-    with pytest.raises(ValueError, match=f"^Layer {LAYER}: .*{sentence}"):
+    with pytest.raises(ValueError, match=f"^Layer {LAYER}: .*{message}"):
         customize(model, [InsertSlice(), InsertWeights({LAYER: new, "model.layers.0.mlp.down_proj": good})])
     assert fingerprint(model) == graph
 
 
 @pytest.mark.parametrize(
-    ("values", "sentence"),
+    ("values", "message"),
     [
         (SYMMETRIC.values.astype(np.int16), "values must be int8 from -8 to 7"),
         (SYMMETRIC.values - np.int8(1), "values must be int8 from -8 to 7"),
         (SYMMETRIC.values + np.int8(1), "values must be int8 from -8 to 7"),
     ],
 )
-def test_symmetric_values_have_a_range_of_their_own(values, sentence):
+def test_symmetric_values_have_a_range_of_their_own(values, message):
     model = language_model(storage="i4")
     graph = fingerprint(model)
-    with pytest.raises(ValueError, match=f"^Layer {LAYER}: .*{sentence}"):
+    with pytest.raises(ValueError, match=f"^Layer {LAYER}: .*{message}"):
         customize(model, [InsertWeights({LAYER: replace(SYMMETRIC, values=values)})])
     assert fingerprint(model) == graph
 
@@ -258,7 +258,7 @@ def test_an_asymmetric_weight_is_refused_by_a_symmetric_layer():
         customize(language_model(storage="i4"), [InsertWeights({LAYER: GOOD})])
 
 
-def test_a_symmetric_weight_fits_an_asymmetric_layer_as_the_sentence_says():
+def test_a_symmetric_weight_fits_an_asymmetric_layer_as_the_message_says():
     model, new = linear_layer("u4"), random_weight(8, "i4")
     shifted = Int4Weight((new.values + 8).astype(np.uint8), new.scales, np.full(new.scales.shape, 8, np.uint8))
     customize(model, [InsertWeights({"proj": shifted})])
@@ -356,7 +356,7 @@ def test_any_layers_of_a_donor_that_only_rounds_better_can_be_taken(compressed, 
 
 
 def refusal(donor: ov.Model, target: ov.Model, layers: list[str]) -> str:
-    """The sentence with which layers are refused, or nothing."""
+    """The error message for layers that cannot be taken, or an empty string."""
     try:
         weights_from(donor, target, layers)
     except ValueError as error:
@@ -488,18 +488,18 @@ def test_layers_that_are_not_in_both_are_named(llama, compressed):
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "message"),
     [
         ({"mode": "INT4_ASYM", "group_size": -1}, r"scales have shape \[64, 1\] \(groups of 64\)"),
         ({"mode": "INT4_SYM", "group_size": 32}, "symmetric i4, the graph has u4"),
     ],
 )
-def test_a_donor_of_another_kind_is_refused_on_insertion(llama, compressed, options, sentence):
+def test_a_donor_of_another_kind_is_refused_on_insertion(llama, compressed, options, message):
     target = compressed["base"].clone()
     graph = fingerprint(target)
     donor = compress(llama, **options)
     layer = "model.layers.0.self_attn.q_proj"
-    with pytest.raises(ValueError, match=f"^Layer {layer}: .*{sentence}"):
+    with pytest.raises(ValueError, match=f"^Layer {layer}: .*{message}"):
         customize(target, [InsertWeights(weights_from(donor, target, [layer]))])
     assert fingerprint(target) == graph
 

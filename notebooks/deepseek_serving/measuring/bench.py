@@ -1,4 +1,4 @@
-"""Throughput of a server under the load of many clients: `python -m notebooks.deepseek_serving.measuring.bench`.
+"""Throughput of a server under the load of many clients: `python -m notebooks.deepseek_serving.measuring`.
 
 Each client sends one question after the other. All questions follow the same page of instructions, as in a real
 assistant. The results are tokens per second over all clients, and the time to the first token. The notebook runs
@@ -15,8 +15,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -27,7 +25,7 @@ from notebooks.deepseek_serving import convert
 from notebooks.deepseek_serving.measuring import runtimes
 from notebooks.deepseek_serving.measuring.soak import soak
 from notebooks.deepseek_serving.server import repository, serve
-from utils import bench, paths, report, weights
+from utils import bench, report, weights
 from utils.models import llm
 
 CLIENTS = (1, 4, 16, 64)
@@ -137,18 +135,10 @@ async def _ask(url: str, body: bytes) -> tuple[float, int, int]:
 @contextmanager
 def our_server(model: str, precision: str, prefix_caching: bool = True, device: str = "CPU") -> Iterator[Target]:
     """The server of this notebook on a temporary repository."""
-    with TemporaryDirectory(dir=_scratch()) as folder:
-        options = {"device": device, "enable_prefix_caching": prefix_caching}
-        repository.write(Path(folder) / "models", model, convert.prepare(model, precision), **options)
-        with serve(Path(folder) / "models", quiet=True) as server:
+    options = {"device": device, "enable_prefix_caching": prefix_caching}
+    with repository.temporary(model, convert.prepare(model, precision), **options) as folder:
+        with serve(folder, quiet=True) as server:
             yield Target(f"{server.url}/v3", model)
-
-
-def _scratch() -> Path:
-    """A folder on the disk of the converted models, to which repositories can link."""
-    folder = paths.models_dir() / "repositories"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def measure(
@@ -268,9 +258,8 @@ def _limits(model: str, runs: list[Load]) -> dict[str, float]:
 
 def soak_notes(model: str = "tiny", minutes: float = 3) -> dict[str, float]:
     """The results of the soak test as notes."""
-    with TemporaryDirectory(dir=_scratch()) as folder:
-        repository.write(Path(folder) / "models", model, convert.prepare(model))
-        results = soak(Path(folder) / "models", minutes)
+    with repository.temporary(model, convert.prepare(model)) as folder:
+        results = soak(folder, minutes)
     results["leaked"] = ", ".join(results["leaked"]) or "nothing"
     return {f"soak, {name.replace('_', ' ')}": value for name, value in results.items()}
 

@@ -168,16 +168,16 @@ async def answer(service: Service, *, chat: bool) -> AsyncIterator[Any]:
         return
     head |= {"object": f"{kind}.chunk"}
     usage = {"usage": None} if request["include_usage"] else {}
-    before = '{"choices":[{"finish_reason":%s,"index":0,"logprobs":null,' + ('"delta":' if chat else '"text":')
-    after = "}]," + json.dumps(head | usage, separators=(",", ":"))[1:]
+    prefix = '{"choices":[{"finish_reason":%s,"index":0,"logprobs":null,' + ('"delta":' if chat else '"text":')
+    suffix = "}]," + json.dumps(head | usage, separators=(",", ":"))[1:]
     piece = await _read(generation)
     if chat:
-        yield before % "null" + '{"role":"assistant","content":null}' + after
+        yield prefix % "null" + '{"role":"assistant","content":null}' + suffix
     while True:
         if piece.text or piece.finish_reason:
             text = json.dumps(piece.text, ensure_ascii=False)
             reason = f'"{piece.finish_reason}"' if piece.finish_reason else "null"
-            yield before % reason + (f'{{"content":{text}}}' if chat else text) + after
+            yield prefix % reason + (f'{{"content":{text}}}' if chat else text) + suffix
         if piece.finish_reason:
             break
         try:

@@ -14,8 +14,13 @@ import os
 import re
 import shutil
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from utils import paths
 
 NETWORKS = ("openvino_model", "openvino_tokenizer", "openvino_detokenizer")
 CALCULATOR = "type.googleapis.com/mediapipe.LLMCalculatorOptions"
@@ -131,6 +136,18 @@ def write(folder: Path, name: str, model: Path, **options) -> Path:
         shutil.rmtree(partial, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
     return folder
+
+
+@contextmanager
+def temporary(name: str, model: Path, **options) -> Iterator[Path]:
+    """Write a repository as `write` does, and remove it after the block; yields its folder.
+
+    It is on the disk of the converted models, where it needs no space, because it links to them.
+    """
+    parent = paths.models_dir() / "repositories"
+    parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=parent) as folder:
+        yield write(Path(folder) / "models", name, model, **options)
 
 
 def read(folder: Path) -> Repository:

@@ -1,8 +1,8 @@
-"""Small language models for the tests of the graph passes: hand-made graphs, and an exported random Llama.
+"""Small language models for tests: graphs built node by node, and an exported random Llama.
 
-`language_model` builds what optimum-intel and NNCF write, node for node where a pass looks: the chains that
-decompress weights, tied and untied output layers, and what may stand behind one. Its numbers are multiples
-of powers of two, so that sums are exact and equality holds bit for bit in whatever order a CPU adds.
+`language_model` builds the nodes that optimum-intel and NNCF write where a graph pass matches: decompression of
+weights, tied and untied output layers, and operations after the output layer. Its numbers are multiples of powers of
+two, so that sums are exact in any order and results are equal bit by bit.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import openvino.opset13 as ops
 
 from utils.models.llm import FP32_PROPERTIES, model_inputs
 
-PRECISE = FP32_PROPERTIES | {"DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}  # activations beside 4-bit weights stay f32, too
-END = np.iinfo(np.int64).max
-HIDDEN, INNER, GROUP = 32, 64, 16
+# With 4-bit weights the activations stay f32, too.
+PRECISE = FP32_PROPERTIES | {"DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+END = np.iinfo(np.int64).max  # of an axis, for a slice
+HIDDEN, INNER, GROUP = 32, 64, 16  # sizes of hidden state and MLP; weights in a group
 STORAGES = ("f32", "f16", "int8", "u4", "u4 per channel", "i4", "i4 per channel")
 TAILS = ("", "bias", "softcap", "convert", "bias softcap convert")
 SLICES = ("slice", "strided slice", "gather", "gather unsqueeze")
@@ -26,7 +27,7 @@ TYPES = {"int8": ov.Type.u8, "u4": ov.Type.u4, "i4": ov.Type.i4}
 
 
 def quantize(matrix: np.ndarray, storage: str) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Round a matrix [O, I] to `storage`: values [O, G, I/G], scales f16 [O, G, 1] and zero points or None."""
+    """Quantize a matrix [O, I] to values [O, G, I/G], scales f16 [O, G, 1] and zero points [O, G, 1] or None."""
     kind = storage.split()[0]
     low, high = RANGES[kind]
     grouped = matrix.reshape(len(matrix), -1, GROUP if storage in ("u4", "i4") else matrix.shape[1])
@@ -46,7 +47,7 @@ def power_of_two(values: np.ndarray) -> np.ndarray:
 
 
 def weight(matrix: np.ndarray, storage: str, name: str) -> ov.Node:
-    """A weight [O, I] as float32, stored as `storage` and decompressed as NNCF writes it."""
+    """A float32 weight [O, I] that is stored as `storage`, with the decompression that NNCF writes."""
     if storage in ("f32", "f16"):
         constant = ops.constant(matrix.astype(storage.replace("f", "float")))
         constant.set_friendly_name(f"self.{name}.weight")
@@ -83,7 +84,7 @@ def norm(value: ov.Node, gain: np.ndarray) -> ov.Node:
 
 
 def last_of(value: ov.Node, how: str) -> ov.Node:
-    """The last token of [batch, tokens, H], cut by the author of the model in one of the ways of SLICES."""
+    """The last token of [batch, tokens, H] as [batch, 1, H], by one of the operations in SLICES."""
     one = np.array([1], np.int64)
     if how == "slice":
         return ops.slice(value, -one, one * END, one, one)
@@ -108,12 +109,11 @@ def language_model(
     head: bool = True,
     rescale: np.ndarray | None = None,
 ) -> ov.Model:
-    """input_ids int64 [batch, tokens] -> logits [batch, tokens, vocabulary]; or, without `head`, the hidden state.
+    """input_ids int64 [batch, tokens] -> logits [batch, tokens, vocabulary]; without `head`, the hidden state.
 
-    Every token is mixed with those before it, so that the last one depends on all.
-    tail: words of TAILS, operations behind the output layer; cut: a slice to the last token of the author's own,
-    one of SLICES; rescale [INNER]: factors moved from each layer's up_proj into its down_proj before both are
-    rounded, as AWQ does.
+    Every token is summed with those before it, so that the last one depends on all. tail: one of TAILS, operations
+    after the output layer. cut: one of SLICES, how the model itself takes the last token. rescale [INNER]: factors that
+    move from each layer's up_proj into its down_proj before quantization, as AWQ does.
     """
     random = np.random.default_rng(seed)
 
@@ -155,7 +155,7 @@ def language_model(
 
 
 def stateful_model(seed: int = 0, vocabulary: int = 24) -> ov.Model:
-    """The inputs of an exported language model -> logits, with what was read before kept as state."""
+    """A model with the inputs of an exported language model, which returns logits and keeps earlier tokens as state."""
     random = np.random.default_rng(seed)
     shapes = {"input_ids": [-1, -1], "attention_mask": [-1, -1], "position_ids": [-1, -1], "beam_idx": [-1]}
     inputs = {name: ops.parameter(shape, np.int64, name=name) for name, shape in shapes.items()}
@@ -185,23 +185,23 @@ def token_ids(seed: int, batch: int = 1, tokens: int = 5, vocabulary: int = 24) 
 
 
 def fingerprint(model: ov.Model) -> list[tuple]:
-    """All that makes a graph: its operations in order, their types, shapes, inputs, names and constants' bytes."""
-    found = []
+    """A full description of a graph: operations in order, with types, shapes, inputs, names and constants' bytes."""
+    nodes = []
     for node in model.get_ordered_ops():
         data = node.get_data().tobytes() if node.get_type_name() == "Constant" else b""
         sources = [(v.get_node().get_friendly_name(), v.get_index()) for v in node.input_values()]
         outputs = [
             (str(v.get_element_type()), str(v.get_partial_shape()), sorted(v.get_names())) for v in node.outputs()
         ]
-        found.append((node.get_type_name(), node.get_friendly_name(), sources, outputs, data))
-    return found
+        nodes.append((node.get_type_name(), node.get_friendly_name(), sources, outputs, data))
+    return nodes
 
 
 # --- Exported by optimum-intel, compressed by NNCF --------------------------------------------------------------
 
 
 def export(network, folder: Path) -> Path:
-    """A transformers model as a stateful FP16 IR, as the lesson exports its own; returns the IR's XML file."""
+    """Export a transformers model as a stateful FP16 IR, as `llm.to_ir` does; returns the XML file."""
     from optimum.exporters.openvino import main_export
     from optimum.intel import OVConfig
 

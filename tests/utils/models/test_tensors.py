@@ -1,4 +1,4 @@
-"""What is wrong with a checkpoint's files and tensors is told whole, in the words of a sentence."""
+"""Error messages list all differences between a checkpoint and a network."""
 
 import json
 import re
@@ -14,17 +14,17 @@ def test_nothing_is_wrong_with_the_same_tensors():
     assert tensors.faults(EXPECTED, {key: list(shape) for key, shape in EXPECTED.items()}) == ""
 
 
-def test_all_that_is_wrong_is_told_at_once():
+def test_all_that_is_wrong_is_listed_at_once():
     found = {"a.weight": (3, 2), "b.scale": (), "c": (1,)}
-    told = tensors.faults(EXPECTED, found, not_finite=["b.scale"])
-    assert told == "missing: a.bias; not known to it: c; of another shape: a.weight; not finite: b.scale"
+    message = tensors.faults(EXPECTED, found, not_finite=["b.scale"])
+    assert message == "missing: a.bias; not known to it: c; of another shape: a.weight; not finite: b.scale"
 
 
 def test_some_may_be_missing_and_some_may_be_there_unused():
     found = {"a.weight": (2, 3), "b.scale": (), "old.7.mask": (9,)}
     assert tensors.faults(EXPECTED, found, optional={"a.bias"}, unused=re.compile(r"old\.\d+\.mask")) == ""
-    told = tensors.faults(EXPECTED, found | {"old.7.mask.x": (9,)}, unused=re.compile(r"old\.\d+\.mask"))
-    assert told == "missing: a.bias; not known to it: old.7.mask.x"
+    message = tensors.faults(EXPECTED, found | {"old.7.mask.x": (9,)}, unused=re.compile(r"old\.\d+\.mask"))
+    assert message == "missing: a.bias; not known to it: old.7.mask.x"
 
 
 def test_long_lists_end_with_a_number():
@@ -39,7 +39,7 @@ def test_an_object_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b"\xff\xfe{}", b"[1]", b"3"])
-def test_what_holds_no_object_is_a_sentence(tmp_path, content):
+def test_what_holds_no_object_is_an_error(tmp_path, content):
     path = tmp_path / "config.json"
     if content is not None:
         path.write_bytes(content)

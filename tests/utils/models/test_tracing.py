@@ -1,4 +1,4 @@
-"""A traced network keeps its numbers, names and 16-bit weights; a language model keeps its cache, row by row."""
+"""A traced network keeps its numbers, names and 16-bit weights; a language model keeps its KV cache for each row."""
 
 import numpy as np
 import openvino as ov
@@ -27,10 +27,10 @@ def stateful(model) -> ov.Model:
     return tracing.stateful_language_model(model, head, "scores")
 
 
-def read(request: ov.InferRequest, given: np.ndarray, past: int, rows: list[int]) -> np.ndarray:
-    batch, length = given.shape[:2]
+def read(request: ov.InferRequest, embeddings: np.ndarray, past: int, rows: list[int]) -> np.ndarray:
+    batch, length = embeddings.shape[:2]
     inputs = {
-        "inputs_embeds": given,
+        "inputs_embeds": embeddings,
         "attention_mask": np.ones((batch, past + length), np.int64),
         "position_ids": np.arange(past, past + length)[None].repeat(batch, 0),
         "beam_idx": np.array(rows, np.int32),
@@ -48,29 +48,29 @@ def test_a_conversion_does_not_warn_of_what_is_traced(recwarn):
 
 
 def test_a_language_model_read_in_pieces_says_what_pytorch_says_at_once(model, stateful):
-    given = np.random.default_rng(0).standard_normal((2, 9, WIDTH)).astype(np.float32)
+    embeddings = np.random.default_rng(0).standard_normal((2, 9, WIDTH)).astype(np.float32)
     with torch.inference_mode():
-        hidden = model(inputs_embeds=torch.from_numpy(given)).last_hidden_state
+        hidden = model(inputs_embeds=torch.from_numpy(embeddings)).last_hidden_state
         expected = model.head_for_the_test(hidden).numpy()
     request = ov.Core().compile_model(stateful, "CPU", llm.FP32_PROPERTIES).create_infer_request()
     for _ in range(2):  # the second time after a reset
-        pieces = [read(request, given[:, a:b], a, [0, 1]) for a, b in ((0, 5), (5, 6), (6, 9))]
+        pieces = [read(request, embeddings[:, a:b], a, [0, 1]) for a, b in ((0, 5), (5, 6), (6, 9))]
         assert np.abs(np.concatenate(pieces, 1) - expected).max() < 1e-5
         request.reset_state()
 
 
 def test_rows_go_on_from_the_rows_of_the_cache_that_are_asked_for(stateful):
-    given = np.random.default_rng(1).standard_normal((2, 6, WIDTH)).astype(np.float32)
+    embeddings = np.random.default_rng(1).standard_normal((2, 6, WIDTH)).astype(np.float32)
     request = ov.Core().compile_model(stateful, "CPU", llm.FP32_PROPERTIES).create_infer_request()
-    read(request, given[:, :5], 0, [0, 1])
-    straight = read(request, given[:, 5:], 5, [0, 1])
+    read(request, embeddings[:, :5], 0, [0, 1])
+    straight = read(request, embeddings[:, 5:], 5, [0, 1])
     request.reset_state()
-    read(request, given[:, :5], 0, [0, 1])
-    crossed = read(request, given[::-1, 5:].copy(), 5, [1, 0])
+    read(request, embeddings[:, :5], 0, [0, 1])
+    crossed = read(request, embeddings[::-1, 5:].copy(), 5, [1, 0])
     assert np.abs(crossed[::-1] - straight).max() < 1e-5 < np.abs(crossed - straight).max()
 
 
-def test_attention_is_told_numbers_where_it_may_look(stateful):
+def test_attention_has_an_additive_mask(stateful):
     attention = [x for x in stateful.get_ops() if x.get_type_name() == "ScaledDotProductAttention"]
     assert [x.input_value(3).get_element_type() for x in attention] == [ov.Type.f32] * 2  # with booleans it is slow
 
