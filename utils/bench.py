@@ -19,6 +19,7 @@ import numpy as np
 import psutil
 
 from utils import preflight
+from utils.locks import alone
 
 PAUSE = 0.05  # seconds for other threads to go to sleep
 SHORT = 500  # ms: waking threads takes longer than what is to be measured
@@ -208,22 +209,13 @@ def exclusive(lock: str | Path | None = None) -> Iterator[dict]:
     (processes that ran or waited, averaged over a minute). `lock` is a file; the default lies in the
     system's temporary folder.
     """
-    from filelock import FileLock, Timeout
-
     lock = Path(lock or Path(tempfile.gettempdir()) / "openvino-notebooks-bench.lock")
-    guard = FileLock(lock, mode=0o666)  # other users of the machine take turns too
-    try:
-        guard.acquire(timeout=0)
-    except Timeout:
-        print(f"Another benchmark is running (it holds {lock}): waiting for it to end.", flush=True)
-        guard.acquire()
-    try:
+    waiting = f"Another benchmark is running (it holds {lock}): waiting for it to end."
+    with alone(lock, waiting, mode=0o666):  # other users of the machine take turns, too
         yield {
             "background_cpu_percent": psutil.cpu_percent(interval=0.5),
             "background_load": round(psutil.getloadavg()[0], 2),
         }
-    finally:
-        guard.release()
 
 
 def machine() -> dict:

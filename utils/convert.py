@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
-from utils import locks, paths, preflight, sources, weights
+from utils import locks, paths, preflight, sources
+from utils.files import sha256
 
 PACKAGES = ("openvino", "nncf", "transformers", "optimum-intel", "torch")
 
@@ -95,7 +96,7 @@ def checkpoint_sha256(path: Path) -> str:
         raise ValueError(f"The checkpoint {path} does not exist. Fetch it first, or correct the path.")
     known = _receipt(path)
     if path.is_file():
-        return known.get(path) or weights.sha256(path)
+        return known.get(path) or sha256(path)
     names = sorted(
         file.relative_to(path).as_posix()
         for file in path.rglob("*")
@@ -105,7 +106,7 @@ def checkpoint_sha256(path: Path) -> str:
         raise ValueError(f"The checkpoint {path} is an empty folder.")
     whole = hashlib.sha256()
     for name in names:
-        whole.update(f"{name}\0{known.get(path / name) or weights.sha256(path / name)}\n".encode())
+        whole.update(f"{name}\0{known.get(path / name) or sha256(path / name)}\n".encode())
     return whole.hexdigest()
 
 
@@ -126,9 +127,10 @@ def _receipt(path: Path) -> dict[Path, str]:
 
 
 def _code(module: str) -> str:
-    """SHA-256 of the sources that a module's functions are made of, without those that only keep what they make."""
+    """SHA-256 of the sources that a module's functions consist of, without those that only fetch and cache files."""
+    caching = sources.reachable(__name__) | sources.reachable("utils.weights")
     whole = hashlib.sha256()
-    for name in sorted(sources.reachable(module, paths.ROOT) - sources.reachable(__name__)):
+    for name in sorted(sources.reachable(module, paths.ROOT) - caching):
         whole.update(f"{name}\0{sources.file_of(name, paths.ROOT).read_text(encoding='utf-8')}\n".encode())
     return whole.hexdigest()
 
@@ -198,7 +200,7 @@ def _build(folder: Path, build: Callable[[Path], object], inputs: dict) -> None:
         files = {
             file.relative_to(partial).as_posix(): {
                 "size": file.stat().st_size,
-                "sha256": weights.sha256(file),
+                "sha256": sha256(file),
             }
             for file in sorted(partial.rglob("*"))
             if file.is_file()

@@ -15,6 +15,8 @@ import time
 import zipfile
 from pathlib import Path, PurePosixPath
 
+from utils import preflight
+
 STALL_SECONDS = 30.0  # a server silent for so long is taken for dead; a slow one is not
 FRUITLESS_ATTEMPTS = 5  # attempts in a row that bring no new byte
 BACKOFF_SECONDS = 0.5  # doubled after each of these
@@ -48,8 +50,6 @@ def member(folder: Path, name: str) -> Path:
 
 def check_disk(size: int, folder: Path, what: str) -> None:
     """Raise preflight.NotEnough (an OSError) unless `size` bytes are free where `folder` lies."""
-    from utils import preflight
-
     preflight.check(disk_gb=max(size, 0) / 1e9, path=folder, what=what)
 
 

@@ -1,10 +1,17 @@
-"""Files that are there whole or not at all."""
+"""Files: their hashes, and writing them whole or not at all. Standard library only."""
 
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+
+def sha256(path: str | Path) -> str:
+    """Hexadecimal SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

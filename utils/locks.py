@@ -1,5 +1,6 @@
 """One process at a time: a lock on a file that says so when it has to wait."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,9 +8,10 @@ from pathlib import Path
 
 @contextmanager
 def alone(lock: Path, waiting: str, mode: int = 0o644) -> Iterator[None]:
-    """Hold the lock file `lock` in this block, which its folder must exist for; print `waiting` before a wait.
+    """Hold the lock file `lock` in this block; before a wait, print `waiting` to the error stream.
 
-    The lock is released when its process dies. mode: permissions of the file; 0o666 lets other users wait, too.
+    The file's folder must exist. The lock is released when its process dies.
+    mode: permissions of the file; with 0o666 other users can wait for it, too.
     """
     from filelock import FileLock, Timeout
 
@@ -17,7 +19,7 @@ def alone(lock: Path, waiting: str, mode: int = 0o644) -> Iterator[None]:
     try:
         guard.acquire(timeout=0)
     except Timeout:
-        print(waiting, flush=True)
+        print(waiting, file=sys.stderr, flush=True)
         guard.acquire()
     try:
         yield

@@ -11,6 +11,11 @@ def models_dir() -> Path:
     return Path(os.environ.get("MODELS_DIR") or ROOT / "models").expanduser().resolve()
 
 
+def checkpoint_lists(root: Path) -> list[Path]:
+    """Every checkpoints.toml of a repository: those of its notebooks, then those of what notebooks share."""
+    return sorted(root.glob("notebooks/*/checkpoints.toml")) + sorted(root.glob("utils/*/checkpoints.toml"))
+
+
 def notebook_dir(package: str) -> Path:
     """The folder of the notebook that a module belongs to; package: the module's `__package__`."""
     return ROOT / "notebooks" / package.split(".")[1]

@@ -1,23 +1,24 @@
 """Where checkpoints come from: committed files, a pinned package's wheel, a hub, a URL, or the reader's own.
 
-`notebooks/<case>/checkpoints.toml` declares them; `fetch(name)` brings one to `models/checkpoints/<name>/`
-whole and checked, or not at all; `resolve(name)` lets CHECKPOINT=path stand in. `python -m utils.weights
---setup` fetches what the tiny checkpoints need.
+Files named checkpoints.toml declare them, in the notebooks' folders and, for what notebooks share, in those of `utils`.
+`fetch(name)` brings one to `models/checkpoints/<name>/` whole and checked, or not at all. `resolve(name)` takes the
+reader's own file in its place where CHECKPOINT=path names one. `python -m utils.weights --setup` fetches what the tiny
+checkpoints need.
 """
 
 import argparse
-import hashlib
 import json
 import os
 import shutil
 import sys
 import tomllib
-from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from utils import download, paths
 from utils.download import FetchError
+from utils.files import replaced, sha256
+from utils.locks import alone
 
 SUFFIXES = (".safetensors", ".gguf", ".onnx", ".tflite", ".pt", ".pth", ".pth.tar")
 PICKLES = (".pkl", ".pickle", ".joblib", ".dill")
@@ -27,14 +28,14 @@ NEEDED = {"committed": {"path"}, "wheel": {"package", "version", "file"}, "hub":
 
 @dataclass(frozen=True)
 class Source:
-    """An entry of a checkpoints.toml: `room` is the notebook's folder, the other fields are its keys."""
+    """An entry of a checkpoints.toml: `folder` is where that lies, the other fields are its keys."""
 
     name: str
-    room: Path
+    folder: Path
     source: str  # committed | wheel | hub | url
     licence: str
     when: str = "setup"  # setup: fetched by `make env`; demand: when a notebook asks
-    path: str = ""  # committed: relative to the room
+    path: str = ""  # committed: relative to the folder
     package: str = ""  # wheel
     version: str = ""
     file: str = ""  # wheel: path inside it, a trailing / takes the folder; url: name to store it under
@@ -63,26 +64,20 @@ class Source:
     @property
     def lock_file(self) -> Path:
         """JSON: {name: {"source": identity, "revision": commit, "files": {path: sha256}}}."""
-        return self.room / "checkpoints.lock.json"
-
-
-def sha256(path: str | Path) -> str:
-    """Hexadecimal SHA-256 of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return self.folder / "checkpoints.lock.json"
 
 
 def sources() -> dict[str, Source]:
     """All declared checkpoints by name. Raises ValueError naming the file and the entry that is wrong."""
     found: dict[str, Source] = {}
-    for declared in sorted(paths.ROOT.glob("notebooks/*/checkpoints.toml")):
+    for declared in paths.checkpoint_lists(paths.ROOT):
         try:
             entries = tomllib.loads(declared.read_text(encoding="utf-8"))
         except tomllib.TOMLDecodeError as error:
             raise ValueError(f"{declared} is not valid TOML: {error}.") from error
         for name, entry in entries.items():
             if name in found:
-                raise ValueError(f"{declared}: {name!r} is already a name in {found[name].room}. Rename one.")
+                raise ValueError(f"{declared}: {name!r} is already a name in {found[name].folder}. Rename one.")
             found[name] = _parse(name, entry, declared)
     return found
 
@@ -93,7 +88,7 @@ def _parse(name: str, entry: dict, declared: Path) -> Source:
         raise ValueError(f"{where}: source is {kind!r}, it must be one of {', '.join(NEEDED)}.")
     if missing := sorted((NEEDED[kind] | {"licence"}) - entry.keys()):
         raise ValueError(f"{where}: missing {', '.join(missing)}.")
-    known = {field.name for field in fields(Source)} - {"name", "room"}
+    known = {field.name for field in fields(Source)} - {"name", "folder"}
     if unknown := sorted(entry.keys() - known):
         raise ValueError(f"{where}: unknown {', '.join(unknown)}. Known are {', '.join(sorted(known))}.")
     if entry.get("when", "setup") not in ("setup", "demand"):
@@ -102,7 +97,7 @@ def _parse(name: str, entry: dict, declared: Path) -> Source:
         raise ValueError(f"{where}: url is {entry['url']!r}, it must begin with https:// or http://.")
     if "files" in entry:
         entry = {**entry, "files": tuple(entry["files"])}
-    return Source(name=name, room=declared.parent, **entry)
+    return Source(name=name, folder=declared.parent, **entry)
 
 
 def fetch(name: str, *, progress: bool = True) -> Path:
@@ -123,7 +118,7 @@ def fetch(name: str, *, progress: bool = True) -> Path:
     receipt = _receipt(folder, source)  # before any lock, so that a read-only folder of models works
     if not receipt:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(folder.with_name(f".{name}.lock"), f"another process fetches {name}: waiting for it"):
+        with alone(folder.with_name(f".{name}.lock"), f"another process fetches {name}: waiting for it"):
             receipt = _receipt(folder, source) or _download(source, folder, progress)
     if not _expected(source):
         _record(source, receipt)
@@ -162,7 +157,7 @@ def load_torch(path: str | Path):
 
 
 def _committed(source: Source) -> Path:
-    path = source.room / source.path
+    path = source.folder / source.path
     if not path.exists():
         raise FetchError(f"{path} is missing, although it belongs to the repository: restore it with git checkout.")
     if source.sha256 and sha256(path) != source.sha256:
@@ -194,11 +189,10 @@ def _record(source: Source, receipt: dict) -> None:
     """Enter a first download in the lock file."""
     files = {path: entry["sha256"] for path, entry in receipt["files"].items()}
     entry = {"source": source.identity, "revision": receipt["revision"], "files": files}
-    with _alone(paths.models_dir() / "checkpoints" / f".{source.room.name}.json.lock", "waiting for the lock file"):
+    with alone(paths.models_dir() / "checkpoints" / f".{source.folder.name}.json.lock", "waiting for the lock file"):
         content = json.dumps({**_read_lock(source), source.name: entry}, indent=2, sort_keys=True)
-        temporary = source.lock_file.with_suffix(".tmp")
-        temporary.write_text(content + "\n", encoding="utf-8")
-        os.replace(temporary, source.lock_file)
+        with replaced(source.lock_file) as partial:
+            partial.write_text(content + "\n", encoding="utf-8")
 
 
 def _receipt(folder: Path, source: Source) -> dict | None:
@@ -269,39 +263,26 @@ def _check(source: Source, partial: Path, found: dict, expected: dict, stated: d
         )
 
 
-@contextmanager
-def _alone(path: Path, waiting: str):
-    """Hold the lock `path` against other processes; say so when it has to be waited for."""
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(path)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        print(waiting, file=sys.stderr)
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Fetch the named checkpoints, or all that set-up needs: one line each, exit status 1 when one fails."""
     parser = argparse.ArgumentParser(prog="python -m utils.weights", description=main.__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="checkpoints to fetch")
     parser.add_argument("--setup", action="store_true", help="all that the tiny checkpoints need")
-    parser.add_argument("--case", help="with --setup: only those of notebooks/CASE")
+    parser.add_argument("--case", help="with --setup: only those of notebooks/CASE, and the shared ones")
     options = parser.parse_args(arguments)
     declared = sources()
-    cases = sorted({source.room.name for source in declared.values()})
+    shared = {name for name, source in declared.items() if source.folder.parent.name == "utils"}
+    cases = sorted({source.folder.name for name, source in declared.items() if name not in shared})
     if options.case and options.case not in cases:
         parser.error(f"no case {options.case!r} declares checkpoints; there are: {', '.join(cases)}")
     if not options.setup and not options.names:
         parser.error(f"name a checkpoint ({', '.join(sorted(declared))}) or say --setup")
-    wanted = [s.name for s in declared.values() if s.when == "setup" and options.case in (None, s.room.name)]
+    names = list(options.names)
+    if options.setup:
+        of_case = [name for name, source in declared.items() if options.case in (None, source.folder.name)]
+        names += [name for name in declared if declared[name].when == "setup" and name in {*of_case, *shared}]
     failed = 0
-    for name in dict.fromkeys(options.names + (wanted if options.setup else [])):
+    for name in dict.fromkeys(names):
         try:
             print(f"{name}: {fetch(name)}", flush=True)
         except (OSError, ValueError) as error:

@@ -146,7 +146,7 @@ def test_one_benchmark_at_a_time(tmp_path, capsys):
     finally:
         release.set()
         other.join(30)
-    assert "Another benchmark is running" in capsys.readouterr().out
+    assert "Another benchmark is running" in capsys.readouterr().err
     assert 0 <= load["background_cpu_percent"] <= 100 and load["background_load"] >= 0
 
 

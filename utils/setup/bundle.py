@@ -7,62 +7,24 @@ manifest of hashes that `python -m utils.setup.env` checks in the unpacked folde
 from __future__ import annotations
 
 import argparse
-import functools
-import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from utils.paths import ROOT
+from utils.files import sha256
+from utils.paths import ROOT, checkpoint_lists
+from utils.setup import packages
+from utils.setup.manifest import FOLDER, machine
 
-FOLDER = "bundle"  # inside the archive: manifest.json and wheels/
 WHEELS_GB = 2  # measured: 0.7 with the CPU build of torch, more where only a CUDA build is to be had
 MODELS = ("models/checkpoints", "models/ir")
-
-
-def sha256(file: Path) -> str:
-    """The hexadecimal SHA-256 of a file, read in blocks."""
-    content = hashlib.sha256()
-    with open(file, "rb") as stream:
-        for block in iter(functools.partial(stream.read, 1 << 20), b""):
-            content.update(block)
-    return content.hexdigest()
-
-
-def machine() -> dict[str, str]:
-    """What wheels depend on: the platform and the Python (as `3.11`)."""
-    return {"platform": sysconfig.get_platform(), "python": "{}.{}".format(*sys.version_info)}
-
-
-def check(root: Path) -> str:
-    """Compare the bundle unpacked in `root` with this machine and with its own hashes; returns a note.
-
-    Raises ValueError when it was made for another platform or Python, is incomplete or damaged.
-    """
-    try:
-        manifest = json.loads((root / FOLDER / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError) as error:
-        raise ValueError(f"The bundle has no readable manifest ({error}): unpack the archive again.") from error
-    for what, value in machine().items():
-        if manifest[what] != value:
-            raise ValueError(
-                f"This bundle was made for {what} {manifest[what]}, and this is {value}: make one "
-                "on a machine like this one (`make bundle`), or name another Python (`make env PYTHON=...`)."
-            )
-    for name, expected in manifest["files"].items():
-        file = root / name
-        if not file.is_file():
-            raise ValueError(f"The bundle lacks {name}: unpack the archive again.")
-        if sha256(file) != expected:
-            raise ValueError(f"The bundle's {name} is damaged (its hash differs): copy and unpack it again.")
-    return f"{len(manifest['files'])} files as they were packed"
 
 
 def tracked(root: Path) -> list[str]:
@@ -75,9 +37,7 @@ def tracked(root: Path) -> list[str]:
 
 def model_packages(root: Path) -> Iterator[str]:
     """The packages (`name==version`) whose wheels carry checkpoints that set-up fetches."""
-    import tomllib
-
-    for file in sorted(root.glob("notebooks/*/checkpoints.toml")):
+    for file in checkpoint_lists(root):
         for source in tomllib.loads(file.read_text(encoding="utf-8")).values():
             if source["source"] == "wheel" and source["when"] == "setup":
                 yield f"{source['package']}=={source['version']}"
@@ -85,12 +45,11 @@ def model_packages(root: Path) -> Iterator[str]:
 
 def collect_wheels(root: Path, folder: Path) -> None:
     """Put wheels of the whole locked set, and of the model packages, into `folder`. Raises RuntimeError."""
-    from utils.setup import env
-
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
-    torch = env.pin("torch", root / "requirements.txt")
-    if torch and sys.platform == "linux" and env.cpu_index_answers():
-        subprocess.run([*pip, "download", "--quiet", "--no-deps", "--index-url", env.TORCH_CPU, "-d", folder, torch])
+    torch = packages.pin("torch", root / "requirements.txt")
+    if torch and sys.platform == "linux" and packages.cpu_index_answers():
+        download = [*pip, "download", "--quiet", "--no-deps", "-d", str(folder)]
+        subprocess.run([*download, "--index-url", packages.TORCH_CPU, torch])
     # `wheel`, not `download`: what has no wheel here is built now, not on the machine without network.
     wheel = [*pip, "wheel", "--quiet", "--find-links", str(folder), "-w", str(folder)]
     commands = [[*wheel, "-r", "requirements.txt", "-c", "requirements.lock"]]
@@ -154,8 +113,6 @@ def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 def main() -> int:
     """The command line; 0 when the archive is there, 1 with a sentence when not."""
-    import tomllib
-
     here = machine()
     name = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
     default = ROOT / "dist" / f"{name}-{here['platform']}-py{here['python'].replace('.', '')}.tar"

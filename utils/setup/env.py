@@ -18,18 +18,17 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from utils.paths import ROOT
-from utils.setup import browser, bundle, quiet
+from utils.paths import ROOT, checkpoint_lists
+from utils.setup import browser, manifest, quiet
+from utils.setup.packages import TORCH_CPU, cpu_index_answers, pin
 
 VENV = ROOT / ".venv"
 STAMP = VENV / ".ready"
-BUNDLE = ROOT / "bundle"
+BUNDLE = ROOT / manifest.FOLDER
 VENV_PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-TORCH_CPU = "https://download.pytorch.org/whl/cpu"
 OLDEST = (3, 11)
 DISK_GB = 6
 
@@ -38,17 +37,11 @@ class SetupError(Exception):
     """A sentence that says what kept the set-up from finishing and what to do."""
 
 
-def pin(name: str, requirements: Path = ROOT / "requirements.txt") -> str | None:
-    """The exact requirement (`name==version`) that the requirements file has for `name`, if any."""
-    found = re.search(rf"^{re.escape(name)}==[^\s;#]+", requirements.read_text(encoding="utf-8"), re.MULTILINE)
-    return found and found.group()
-
-
 def digest(latest: bool = False) -> str:
     """A hash of everything the environment is made from; another one means that set-up has work to do."""
     files = [ROOT / "requirements.txt", ROOT / "requirements.lock", ROOT / "pyproject.toml", Path(__file__)]
     content = hashlib.sha256(f"{sys.version_info[:2]} {sys.platform} {ROOT} {latest}".encode())
-    for file in files + sorted(ROOT.glob("notebooks/*/checkpoints.toml")):
+    for file in files + checkpoint_lists(ROOT):
         content.update(hashlib.sha256(file.read_bytes()).digest())
     return content.hexdigest()
 
@@ -198,15 +191,6 @@ def pip(*arguments: str | Path) -> None:
     execute(VENV_PYTHON, "-m", "pip", "--no-input", *arguments, environment=pip_environment())
 
 
-def cpu_index_answers() -> bool:
-    """Whether PyTorch's own index is there, asked once and for five seconds at most."""
-    try:
-        with urllib.request.urlopen(f"{TORCH_CPU}/torch/", timeout=5) as answer:
-            return answer.status == 200
-    except OSError:
-        return False
-
-
 def install_torch(latest: bool) -> str:
     """On Linux take the CPU build from PyTorch's index: the general index has a CUDA build, GBs larger."""
     torch = "torch" if latest else pin("torch")
@@ -250,7 +234,7 @@ def prepare(latest: bool = False) -> None:
     """Make or update the environment. Raises SetupError; an unfinished environment is made anew next time."""
     check_system()
     if BUNDLE.is_dir():
-        step("checking the bundle", lambda: bundle.check(ROOT))
+        step("checking the bundle", lambda: manifest.check(ROOT))
     step("making .venv", create_venv)
     if own := pin("pip"):
         step(f"installing {own}", lambda: pip("install", "--upgrade", own))

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from utils.files import replaced
 from utils.paths import ROOT
 
 HEADER = """\
@@ -45,9 +46,8 @@ def main() -> int:
             return 1
         lines = made.read_text(encoding="utf-8").splitlines()
     kept = [line for line in lines if not LEFT_OUT.match(line)]
-    partial = target.with_suffix(".partial")
-    partial.write_text(HEADER + "\n".join(kept) + "\n", encoding="utf-8")
-    os.replace(partial, target)
+    with replaced(target) as partial:
+        partial.write_text(HEADER + "\n".join(kept) + "\n", encoding="utf-8")
     print(f"lock: {target.name} has {len(kept)} packages")
     return 0
 

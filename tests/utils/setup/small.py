@@ -6,10 +6,11 @@ import subprocess
 import zipfile
 from pathlib import Path
 
-from utils.setup import env
+from utils.paths import ROOT
 
-MODULES = ("__init__.py", "browser.py", "bundle.py", "env.py", "quiet.py")
-WEIGHTS = '''"""Stands in for utils.weights: notes where it was told to take wheels from."""
+MODULES = ["utils/__init__.py", "utils/files.py", "utils/paths.py"]
+MODULES += [f"utils/setup/{name}.py" for name in "__init__ browser bundle env manifest packages quiet".split()]
+WEIGHTS = '''"""Stands in for utils.weights: writes down which folder of wheels it was given."""
 import os, pathlib
 folder = pathlib.Path("models/checkpoints")
 folder.mkdir(parents=True, exist_ok=True)
@@ -69,10 +70,10 @@ def wheels(folder: Path) -> Path:
 
 def repository(folder: Path) -> Path:
     """A git repository with the modules of set-up and nothing heavy."""
-    (folder / "utils").mkdir(parents=True)
+    (folder / "utils/setup").mkdir(parents=True)
     (folder / "notebooks/case").mkdir(parents=True)
     for module in MODULES:
-        shutil.copy(env.ROOT / "utils" / module, folder / "utils")
+        shutil.copy(ROOT / module, folder / module)
     pins = [f"{name}=={importlib.metadata.version(name)}" for name in ("pip", "setuptools")]
     texts = {
         "utils/weights.py": WEIGHTS,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.utils.setup import small
-from utils.setup import bundle, env, offline
+from utils.setup import bundle, env, manifest, offline
 
 VENV_PYTHON = env.VENV_PYTHON.relative_to(env.ROOT)
 
@@ -56,14 +56,14 @@ def unpacked(archive, tmp_path) -> Path:
 def test_archive_holds_what_it_should(archive) -> None:
     with tarfile.open(archive) as packed:
         members = {x.name.removeprefix("toy/"): x for x in packed.getmembers()}
-        manifest = json.load(packed.extractfile("toy/bundle/manifest.json"))
+        contents = json.load(packed.extractfile("toy/bundle/manifest.json"))
     wheels = sorted(x.split("/")[-1].split("-")[0] for x in members if x.startswith("bundle/wheels/"))
     assert wheels == ["pip", "setuptools", "toy", "toy_model"]
     assert {"requirements.txt", "utils/setup/env.py", "models/checkpoints/tiny.bin"} <= set(members)
     assert not [x for x in members if ".git" in x or "private" in x or "half" in x]
     assert {x.uname for x in members.values()} == {""}
-    assert {x: manifest[x] for x in ("platform", "python")} == bundle.machine()
-    assert set(manifest["files"]) == {x for x in members if x.startswith(("bundle/wheels/", "models/"))}
+    assert {x: contents[x] for x in ("platform", "python")} == manifest.machine()
+    assert set(contents["files"]) == {x for x in members if x.startswith(("bundle/wheels/", "models/"))}
 
 
 def test_setup_from_a_bundle_needs_no_network(unpacked) -> None:
@@ -89,29 +89,29 @@ def test_setup_from_a_bundle_needs_no_network(unpacked) -> None:
 
 def test_bundle_of_another_python_is_refused(unpacked) -> None:
     file = unpacked / "bundle/manifest.json"
-    manifest = json.loads(file.read_text())
-    file.write_text(json.dumps({**manifest, "python": "2.7"}))
+    contents = json.loads(file.read_text())
+    file.write_text(json.dumps({**contents, "python": "2.7"}))
     done = run("utils.setup.env", unpacked)
     assert done.returncode == 1
     assert "This bundle was made for python 2.7" in done.stderr
     assert not (unpacked / ".venv").exists()
-    file.write_text(json.dumps({**manifest, "platform": "abacus"}))
+    file.write_text(json.dumps({**contents, "platform": "abacus"}))
     with pytest.raises(ValueError, match="made for platform abacus"):
-        bundle.check(unpacked)
+        manifest.check(unpacked)
 
 
 def test_damaged_bundle_is_refused(unpacked) -> None:
-    assert bundle.check(unpacked) == "5 files as they were packed"
+    assert manifest.check(unpacked) == "5 files as they were packed"
     wheel = next((unpacked / "bundle/wheels").glob("toy-*"))
     wheel.write_bytes(wheel.read_bytes()[:-1])
     with pytest.raises(ValueError, match=r"toy-1\.0-py3-none-any\.whl is damaged"):
-        bundle.check(unpacked)
+        manifest.check(unpacked)
     wheel.unlink()
     with pytest.raises(ValueError, match=r"lacks bundle/wheels/toy-1\.0-py3-none-any\.whl"):
-        bundle.check(unpacked)
+        manifest.check(unpacked)
     (unpacked / "bundle/manifest.json").write_text("{")
     with pytest.raises(ValueError, match="no readable manifest"):
-        bundle.check(unpacked)
+        manifest.check(unpacked)
 
 
 def test_failure_leaves_the_earlier_archive_and_nothing_else(source, tmp_path) -> None:

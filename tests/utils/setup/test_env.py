@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.utils.setup import small
-from utils.setup import browser, env, offline, quiet
+from utils.setup import browser, env, offline, packages, quiet
 
 
 @pytest.fixture
@@ -39,8 +39,8 @@ def root(tmp_path, monkeypatch) -> Path:
 
 
 def test_pin_is_the_exact_requirement(root) -> None:
-    assert env.pin("torch", root / "requirements.txt") == "torch==1.2.3"
-    assert env.pin("other", root / "requirements.txt") is None
+    assert packages.pin("torch", root / "requirements.txt") == "torch==1.2.3"
+    assert packages.pin("other", root / "requirements.txt") is None
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,7 @@ def test_pin_is_the_exact_requirement(root) -> None:
         "pyproject.toml",
         "notebooks/case/checkpoints.toml",
         "notebooks/new/checkpoints.toml",
+        "utils/new/checkpoints.toml",
     ],
 )
 def test_ready_until_a_file_changes(root, changed) -> None:
@@ -58,7 +59,7 @@ def test_ready_until_a_file_changes(root, changed) -> None:
     env.STAMP.write_text(f"{env.digest()} {root}")
     assert env.is_ready()
     assert not env.is_ready(latest=True)
-    (root / changed).parent.mkdir(exist_ok=True)
+    (root / changed).parent.mkdir(parents=True, exist_ok=True)
     (root / changed).write_text("torch==1.2.4\n")
     assert not env.is_ready()
     assert not env.must_start_over()
@@ -140,7 +141,7 @@ def test_torch_comes_from_its_cpu_index_only_where_that_answers(root, monkeypatc
     assert asked == [("install", "torch==1.2.3", "-c", "requirements.lock")]
     monkeypatch.setattr(env, "cpu_index_answers", lambda: True)
     assert env.install_torch(latest=False) == "the CPU build"
-    assert asked[1:] == [("install", "--no-deps", "--index-url", env.TORCH_CPU, "torch==1.2.3")]
+    assert asked[1:] == [("install", "--no-deps", "--index-url", packages.TORCH_CPU, "torch==1.2.3")]
 
 
 def test_torch_falls_back_when_the_cpu_index_breaks_off(root, monkeypatch) -> None:

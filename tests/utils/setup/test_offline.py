@@ -75,7 +75,7 @@ def test_namespace_holds_for_other_programs_too() -> None:
 
 def test_without_a_namespace_the_guard_still_holds(monkeypatch) -> None:
     code = (
-        "import sys; from utils import offline; offline.has_namespaces = lambda: False; "
+        "import sys; from utils.setup import offline; offline.has_namespaces = lambda: False; "
         "sys.exit(offline.main(sys.argv[1:]))"
     )
     done = run(sys.executable, "-c", code, sys.executable, "-c", TRY.format(attempt=ATTEMPTS["name"]))
