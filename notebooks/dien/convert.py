@@ -1,13 +1,12 @@
-"""The network to OpenVINO IR, in the form that the CPU plugin fuses; INT8; and, to compare with, as a loop.
+"""Converts the network to OpenVINO IR: fused, in INT8, and for comparison unfused or as a loop.
 
-`convert` writes an IR of static length and dynamic batch, from which `pipeline.py` cuts shorter ones. `prepare`
-does that for the collection's checkpoints and caches it.
+`convert` writes an IR of static length and dynamic batch, from which `pipeline.py` cuts shorter graphs. `prepare`
+converts the checkpoints of this collection and caches the result.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -18,27 +17,28 @@ import torch
 from openvino.frontend.pytorch import ConversionExtension, ModuleExtension
 from torch import Tensor
 
-from notebooks.dien.data import LONGEST
-from notebooks.dien.network.dien import CODED, DIEN, INPUTS, Config, load_released
+from notebooks.dien.data import MAX_HISTORY, movielens
+from notebooks.dien.network import CODED, DIEN, INPUTS, Config, load_released, load_tiny
 from notebooks.dien.pipeline import SplitGates, run_passes
 from utils import weights
 from utils.convert import cached
+from utils.files import replaced
 
 MODEL_XML = "dien.xml"
 MODELS = {"tiny": "dien_tiny", "released": "dien_amazon_books"}
 PRECISIONS = {"tiny": ("FP32", "INT8"), "released": ("FP32",)}
-ELEMENTWISE = ["Add", "Multiply", "ReduceSum", "Subtract"]  # NNCF would quantise these, too, also inside the cells
+ELEMENTWISE = ["Add", "Multiply", "ReduceSum", "Subtract"]  # NNCF would quantise these as well, also inside the cells
 LENGTH = 100  # steps of history, as in the paper's training
-LENGTHS = {"tiny": LONGEST, "released": LENGTH}
+LENGTHS = {"tiny": MAX_HISTORY, "released": LENGTH}
 
 
 def convert(network: DIEN, path: str | Path, length: int = LENGTH, fuse: bool = True) -> Path:
     """Write the IR of `network` for histories of up to `length` items to `path` (an .xml file); returns the path.
 
     Inputs as in `DIEN.forward`, batch dynamic; outputs "y_hat" [B, 2] and "attention" [B, T]. FP32 weights. With
-    `fuse`, both recurrences run as one sequence operation each (the GRU is written as one, the AUGRU becomes a pattern
-    that the CPU plugin merges) and the attention is folded; without, the graph is what tracing gives. Raises
-    ValueError for a length under 1 or a path that is no .xml file.
+    `fuse`, each recurrence runs as one sequence operation: the GRU is written as one, and the AUGRU becomes a pattern
+    that the CPU plugin merges. The first attention layer is folded. Without `fuse`, the graph is that of the tracer.
+    Raises ValueError for a length under 1 or a path that is no .xml file.
     """
     path = Path(path)
     if length < 1 or path.suffix != ".xml":
@@ -50,17 +50,19 @@ def convert(network: DIEN, path: str | Path, length: int = LENGTH, fuse: bool = 
 
 
 def convert_loop(network: DIEN, path: str | Path) -> Path:
-    """The same network with both recurrences as OpenVINO loops: any length, nothing fused."""
+    """Write the IR with both recurrences as OpenVINO loops to `path`: any length, nothing fused; returns the path."""
     return _save(trace(_Looping.of(network), None), network.config, 0, Path(path))
 
 
 def trace(network: DIEN, length: int | None) -> ov.Model:
-    """Trace to an OpenVINO model of dynamic batch and of a length, None for a dynamic one."""
+    """Trace to an OpenVINO model with a dynamic batch and `length` steps, or with dynamic steps for None."""
     steps, rows = length or 3, 2
-    example = [torch.ones(rows, dtype=torch.int64)] * 3 + [torch.ones(rows, steps, dtype=torch.int64)] * 2
-    example += [torch.ones(rows, steps), torch.full((rows,), steps, dtype=torch.int64)]
+    ids = torch.ones(rows, dtype=torch.int64)  # uid, mid, cat
+    history = torch.ones(rows, steps, dtype=torch.int64)  # mid_his, cat_his
+    mask, seq_len = torch.ones(rows, steps), torch.full((rows,), steps, dtype=torch.int64)
+    example = [ids, ids, ids, history, history, mask, seq_len]
     shapes = [ov.PartialShape([-1] if x.ndim == 1 else [-1, length or -1]) for x in example]
-    extensions = _gru_extensions(network.config.item)
+    extensions = _gru_extensions(network.config.item_width)
     with torch.no_grad():
         model = ov.convert_model(network.eval(), example_input=tuple(example), input=shapes, extension=extensions)
     for port, name in zip(model.inputs, INPUTS, strict=True):
@@ -71,9 +73,10 @@ def trace(network: DIEN, length: int | None) -> ov.Model:
 
 
 def quantize(ir: Path, samples: Iterable[dict[str, np.ndarray]], path: Path) -> Path:
-    """Write an INT8 IR: the dense layers by NNCF on sample inputs, the embedding tables by weight compression.
+    """Write an INT8 IR to `path` and return it: dense layers quantised by NNCF, embedding tables compressed.
 
-    The two recurrences stay as they are: quantised inside, they would no longer fuse.
+    samples: inputs by name, on which NNCF calibrates the activations. The two recurrences stay in FP32, because with
+    quantised operations inside they would no longer fuse.
     """
     import nncf
 
@@ -100,13 +103,14 @@ def quantize(ir: Path, samples: Iterable[dict[str, np.ndarray]], path: Path) -> 
 
 
 def load(model: str = "tiny") -> DIEN:
-    """The network of MODEL with its trained weights; CHECKPOINT names another file or folder of its kind."""
+    """The network of a model with its trained weights. The variable CHECKPOINT names another file or folder.
+
+    Raises ValueError for an unknown model.
+    """
     if model not in MODELS:
         raise ValueError(f"There is no model {model!r}. There are: {', '.join(MODELS)}.")
     path = weights.resolve(MODELS[model])
     if model == "tiny":
-        from notebooks.dien.training import load as load_tiny
-
         return load_tiny(folder=path)
     tensors = load_released(path)
     network = DIEN(Config.of(tensors))
@@ -115,13 +119,13 @@ def load(model: str = "tiny") -> DIEN:
 
 
 def prepare(model: str = "tiny", precision: str = "FP32", length: int | None = None) -> Path:
-    """The .xml file of a model at a precision, converted once and then cached. ValueError for unknown names.
+    """The .xml file of a model at a precision, converted once and then cached.
 
-    INT8 needs data to calibrate on, which there is for `tiny` alone.
+    Only `tiny` has INT8, because calibration needs data. Raises ValueError for unknown names.
     """
     if precision not in PRECISIONS.get(model, ()):
-        told = "; ".join(f"{name}: {', '.join(known)}" for name, known in PRECISIONS.items())
-        raise ValueError(f"There is no {precision} of {model!r}. There are {told}.")
+        choices = "; ".join(f"{name}: {', '.join(precisions)}" for name, precisions in PRECISIONS.items())
+        raise ValueError(f"There is no {precision} of {model!r}. There are {choices}.")
     length = length or LENGTHS[model]
     checkpoint = weights.resolve(MODELS[model])
 
@@ -131,51 +135,49 @@ def prepare(model: str = "tiny", precision: str = "FP32", length: int | None = N
         else:
             quantize(prepare(model, "FP32", length), _calibration(length), folder / MODEL_XML)
 
-    arguments = {"length": length, "form": 2}
-    name = f"dien-{model}-{precision.lower()}"
-    return cached(name, build, checkpoint=checkpoint, arguments=arguments, versions=("openvino", "nncf", "torch")) / (
-        MODEL_XML
+    folder = cached(
+        f"dien-{model}-{precision.lower()}",
+        build,
+        checkpoint=checkpoint,
+        arguments={"length": length, "form": 2},
+        versions=("openvino", "nncf", "torch"),
     )
+    return folder / MODEL_XML
 
 
 def _calibration(length: int, rows: int = 32, count: int = 20) -> list[dict[str, np.ndarray]]:
-    """Batches of what training saw: positives and negatives after true histories."""
-    from notebooks.dien.data import movielens
-
+    """Batches from the training data, inputs by name: positives and negatives after true histories."""
     movies, rng = movielens(), np.random.default_rng(0)
-    users, places = movies.positions(held_out=False)
+    all_users, all_positions = movies.positions(held_out=False)
     samples = []
     for _ in range(count):
-        chosen = rng.choice(len(users), rows)
-        users_, places_ = users[chosen], places[chosen]
-        mid_his, seq_len = movies.histories(users_, places_)
-        mid_his = np.pad(mid_his, ((0, 0), (0, max(0, length - mid_his.shape[1]))))[:, :length]
-        seq_len = np.minimum(seq_len, length)
-        positives = np.array([movies.sequences[u - 1][p] for u, p in zip(users_, places_, strict=True)])
-        negatives = movies.negatives(users_, "popularity", rng)
-        mid = np.where(rng.random(rows) < 0.5, positives, negatives)
-        mask = (np.arange(length) < seq_len[:, None]).astype(np.float32)
+        chosen = rng.choice(len(all_users), rows)
+        users, positions = all_users[chosen], all_positions[chosen]
+        mid_his, seq_len = movies.histories(users, positions)
+        mid_his = np.pad(mid_his, ((0, 0), (0, max(0, length - mid_his.shape[1]))))[:, :length]  # [rows, length]
+        seq_len = np.minimum(seq_len, length)  # [rows]
+        positives = movies.items_at(users, positions)
+        negatives = movies.negatives(users, "popularity", rng)
+        mid = np.where(rng.random(rows) < 0.5, positives, negatives)  # [rows]
+        mask = (np.arange(length) < seq_len[:, None]).astype(np.float32)  # [rows, length]
         category = movies.category
-        arrays = (users_, mid, category[mid], mid_his, category[mid_his], mask, seq_len)
+        arrays = (users, mid, category[mid], mid_his, category[mid_his], mask, seq_len)
         samples.append(dict(zip(INPUTS, arrays, strict=True)))
     return samples
 
 
 def _save(model: ov.Model, config: Config, length: int, path: Path) -> Path:
-    """Write the IR whole or not at all, with what the runtime must know of it."""
+    """Write the IR whole or not at all, with the sizes, form and length that the runtime reads from it."""
     sizes = f"{config.n_uid} {config.n_mid} {config.n_cat}"
     for key, value in (("sizes", sizes), ("independent", str(config.independent)), ("length", str(length))):
         model.set_rt_info(value, ["dien", key])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"partial-{path.name}")
-    ov.save_model(model, partial, compress_to_fp16=False)
-    os.replace(partial.with_suffix(".bin"), path.with_suffix(".bin"))
-    os.replace(partial, path)
+    with replaced(path) as partial:
+        ov.save_model(model, partial, compress_to_fp16=False)
     return path
 
 
 def _is_recurrent(node: ov.Node) -> bool:
-    """Whether a MatMul belongs to a recurrent cell: its sum goes into gates that are split, or into a tanh."""
+    """Whether a node is a MatMul of a recurrent cell: its sum feeds gates that are split, or a tanh."""
     if node.get_type_name() != "MatMul":
         return False
     kinds = []
@@ -185,81 +187,84 @@ def _is_recurrent(node: ov.Node) -> bool:
     return kinds[:3] == ["Add", "Sigmoid", "Split"] or kinds[:2] == ["Add", "Tanh"]
 
 
-class _Twin(DIEN):
-    """A network with another way to compute the same, sharing the tensors of the one it was made from."""
+class _Equivalent(DIEN):
+    """A network that computes the same results in another way. It shares the tensors of the original."""
 
     @classmethod
     def of(cls, network: DIEN) -> DIEN:
         with torch.device("meta"):
-            twin = cls(network.config)
-        twin.load_state_dict(network.state_dict(), assign=True)
-        return twin.eval()
+            equivalent = cls(network.config)
+        equivalent.load_state_dict(network.state_dict(), assign=True)
+        return equivalent.eval()
 
 
 class _GRUSequence(torch.nn.Module):
-    """Where the traced network holds a whole GRU: the operation GRUSequence, from the zero state.
+    """Marks a whole GRU from the zero state in the traced network; the converter writes it as one GRUSequence.
 
-    PyTorch's own GRU resets after the matrix product and so cannot stand for it.
+    PyTorch's own GRU cannot take its place, because its reset comes after the matrix product.
     """
 
     def forward(self, inputs: Tensor, for_input: Tensor, for_state: Tensor, bias: Tensor) -> Tensor:
-        return inputs.clone()  # read by the tracer, for its shape
+        return inputs.clone()  # the tracer needs the shape only
 
 
 def _gru_extensions(width: int) -> list:
-    """What makes the converter write a `_GRUSequence` of `width` states as OpenVINO's operation of that name."""
+    """Converter extensions that write a `_GRUSequence` of `width` states as OpenVINO's operation of that name."""
 
     def convert(context) -> list[ov.Output]:
         inputs, for_input, for_state, bias = (context.get_input(i) for i in range(4))
         batch, steps = (ops.gather(ops.shape_of(inputs), np.array([axis]), 0) for axis in (0, 1))
         state = ops.broadcast(np.float32(0), ops.concat([batch, np.array([1, width])], 0))
-        lengths = ops.broadcast(steps, batch)  # all of them: states past a row's end are never read
+        lengths = ops.broadcast(steps, batch)  # every row runs all steps: states past its end are never read
         sequence = ops.gru_sequence(inputs, state, lengths, for_input, for_state, bias, width, "forward")
         return [ops.squeeze(sequence.output(0), np.array([1])).output(0)]
 
     return [ModuleExtension(_GRUSequence, "GRUSequence"), ConversionExtension("GRUSequence", convert)]
 
 
-class _Fusible(_Twin):
-    """Computes the same with less: what the plugin cannot fuse or leave out by itself is written so that it can."""
+class _Fusible(_Equivalent):
+    """Computes the same results in a form that the CPU plugin can fuse, with fewer operations."""
 
     @classmethod
     def of(cls, network: DIEN) -> DIEN:
-        twin = super().of(network)
-        twin.sequence = _GRUSequence()
-        return twin
+        fusible = super().of(network)
+        fusible.sequence = _GRUSequence()
+        return fusible
 
-    def recur(self, name: str, inputs: Tensor, attention: Tensor | None = None, form: str = CODED) -> Tensor:
-        """Without attention, as an operation that OpenVINO has: update gate first, kernels [out, in] apart."""
+    def gru(self, name: str, inputs: Tensor, attention: Tensor | None = None, form: str = CODED) -> Tensor:
+        """Without attention, a GRUSequence: update gate first, kernels [out, in] of input and state separate."""
         if attention is not None:
-            return super().recur(name, inputs, attention, form)
-        parts = [self[f"{name}/{part}/{kind}"] for kind in ("kernel", "bias") for part in ("gates", "candidate")]
-        reset, update, bias_reset, bias_update = *parts[0].chunk(2, 1), *parts[2].chunk(2)
-        kernels = torch.cat([update, reset, parts[1]], 1).t()
-        for_input, for_state = kernels[None].chunk(2, 2)
-        return self.sequence(inputs, for_input, for_state, torch.cat([bias_update, bias_reset, parts[3]])[None])
+            return super().gru(name, inputs, attention, form)
+        reset, update = self[f"{name}/gates/kernel"].chunk(2, 1)  # [2 * width, width] each
+        reset_bias, update_bias = self[f"{name}/gates/bias"].chunk(2)  # [width] each
+        candidate, candidate_bias = self[f"{name}/candidate/kernel"], self[f"{name}/candidate/bias"]
+        kernels = torch.cat([update, reset, candidate], 1).t()  # [3 * width, 2 * width]
+        for_input, for_state = kernels[None].chunk(2, 2)  # [1, 3 * width, width] each
+        bias = torch.cat([update_bias, reset_bias, candidate_bias])[None]  # [1, 3 * width]
+        return self.sequence(inputs, for_input, for_state, bias)
 
     def attend(self, item: Tensor, interests: Tensor, mask: Tensor) -> Tensor:
-        """Without joining query, state, difference and product [B, T, 144]: the first layer is linear in the state,
+        """Without the concatenation [B, T, 144] of query, state, difference and product.
 
-        so that for one candidate its weights fold into one matrix [36, 80] a row, and a term that no step changes.
+        The first layer is linear in the state. For one candidate, its weights therefore fold into one matrix
+        [36, 80] a row, and a term that is the same at all steps.
         """
-        query = self.query(item)
-        for_query, for_state, for_difference, for_product = self["dien/f1_att1_1/kernel"].chunk(4)
-        per_row = (for_state - for_difference) + query[..., None] * for_product
-        same = query @ (for_query + for_difference) + self["dien/f1_att1_1/bias"]
-        return self.weigh((interests @ per_row + same[:, None]).sigmoid(), mask)
+        query = self.query(item)  # [rows, width]
+        for_query, for_state, for_difference, for_product = self["dien/f1_att1_1/kernel"].chunk(4)  # [width, 80] each
+        per_row = (for_state - for_difference) + query[..., None] * for_product  # [rows, width, 80]
+        constant = query @ (for_query + for_difference) + self["dien/f1_att1_1/bias"]  # [rows, 80]
+        return self.attention_weights((interests @ per_row + constant[:, None]).sigmoid(), mask)
 
-    def final(self, evolved: Tensor, seq_len: Tensor) -> Tensor:
-        """The state at seq_len picked, not summed out of all the others multiplied by 0."""
-        last = (seq_len - 1).clamp_min(0)[:, None, None].expand(-1, 1, evolved.shape[2])
+    def last_state(self, evolved: Tensor, seq_len: Tensor) -> Tensor:
+        """Gathers the state at the last step, in place of a sum in which all other states are multiplied by 0."""
+        last = (seq_len - 1).clamp_min(0)[:, None, None].expand(-1, 1, evolved.shape[2])  # [rows, 1, width]
         return evolved.gather(1, last)[:, 0] * (seq_len > 0)[:, None]
 
 
-class _Looping(_Twin):
-    """Recurs in a scripted loop, which becomes an OpenVINO Loop."""
+class _Looping(_Equivalent):
+    """Runs both recurrences in a scripted loop, which becomes an OpenVINO Loop."""
 
-    def recur(self, name: str, inputs, attention=None, form: str = CODED) -> torch.Tensor:
+    def gru(self, name: str, inputs, attention=None, form: str = CODED) -> torch.Tensor:
         tensors = [self[f"{name}/{part}/{kind}"] for part in ("gates", "candidate") for kind in ("kernel", "bias")]
         if attention is None:
             attention = torch.zeros_like(inputs[..., 0])
@@ -268,15 +273,16 @@ class _Looping(_Twin):
 
 @torch.jit.script
 def _loop(inputs, attention, gates, gates_bias, candidate, candidate_bias):
-    state = torch.zeros_like(inputs[:, 0])
-    states = torch.zeros_like(inputs[:, :0])
+    """`DIEN.gru` in its coded form, with tensors in place of names."""
+    state = torch.zeros_like(inputs[:, 0])  # [rows, width]
+    states = torch.zeros_like(inputs[:, :0])  # [rows, 0, width]
     for step in range(inputs.shape[1]):
-        x = inputs[:, step]
-        both = torch.sigmoid(torch.cat([x, state], 1) @ gates + gates_bias)
+        x = inputs[:, step]  # [rows, width]
+        both = torch.sigmoid(torch.cat([x, state], 1) @ gates + gates_bias)  # [rows, 2 * width]
         width = state.shape[1]
         reset, update = both[:, :width], both[:, width:]
         new = torch.tanh(torch.cat([x, reset * state], 1) @ candidate + candidate_bias)
-        update = (1 - attention[:, step : step + 1]) * update
+        update = (1 - attention[:, step : step + 1]) * update  # [rows, width]
         state = update * state + (1 - update) * new
-        states = torch.cat([states, state.unsqueeze(1)], 1)
+        states = torch.cat([states, state.unsqueeze(1)], 1)  # [rows, step + 1, width]
     return states

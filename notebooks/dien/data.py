@@ -15,15 +15,15 @@ import numpy as np
 
 from utils import weights
 
-LONGEST = 30  # items of history that the tiny model looks back on
-HELD_OUT = 10  # the last interactions of every user, never trained on
+MAX_HISTORY = 30  # items; the tiny model reads that many of the latest ones
+HELD_OUT = 10  # interactions at the end of every user's sequence that are never trained on
 SAMPLINGS = ("uniform", "popularity")
-TRIES = 50  # draws before a negative is taken from what the user has left
+MAX_DRAWS = 50  # random draws of a negative before it is taken from the movies that the user has not rated
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Rows to score: int arrays [n], histories int [n, LONGEST] padded on the right, lengths [n], clicked bool [n]."""
+    """Rows to score: int [n]; histories int [n, MAX_HISTORY], padded on the right; lengths [n]; clicked bool [n]."""
 
     uid: np.ndarray
     mid: np.ndarray
@@ -37,10 +37,10 @@ class Examples:
         return len(self.uid)
 
     def inputs(self, rows: slice = slice(None)) -> dict[str, np.ndarray]:
-        """The network's inputs for some rows, by name."""
+        """The network's inputs for some rows, by name: [n] or [n, MAX_HISTORY] each."""
         seq_len = self.seq_len[rows]
         arrays = {name: getattr(self, name)[rows] for name in ("uid", "mid", "cat", "mid_his", "cat_his")}
-        mask = (np.arange(LONGEST) < seq_len[:, None]).astype(np.float32)
+        mask = (np.arange(MAX_HISTORY) < seq_len[:, None]).astype(np.float32)
         return arrays | {"mask": mask, "seq_len": seq_len}
 
     def with_histories(self, mid_his: np.ndarray, cat_his: np.ndarray, seq_len: np.ndarray) -> Examples:
@@ -50,7 +50,11 @@ class Examples:
 
 @dataclass(frozen=True)
 class MovieLens:
-    """users, movies: names, by id - 1; genres by category - 1; category int [n_movies + 1]; sequences by user."""
+    """The data set as lists and arrays.
+
+    users, movies, genres: names, at the index id - 1. category: the genre's id of each movie id, int [movies + 1].
+    sequences: movie ids of each user in time order, at the index user id - 1.
+    """
 
     users: list[str]
     movies: list[str]
@@ -64,63 +68,72 @@ class MovieLens:
         return len(self.users) + 1, len(self.movies) + 1, len(self.genres) + 1
 
     @cached_property
-    def seen(self) -> np.ndarray:
-        """bool [users + 1, movies + 1]: what each user ever rated, which no negative may be."""
-        seen = np.zeros(self.sizes[:2], bool)
+    def rated(self) -> np.ndarray:
+        """bool [users + 1, movies + 1]: the movies that a user ever rated, and padding; none of them is a negative."""
+        rated = np.zeros(self.sizes[:2], bool)
         for user, sequence in enumerate(self.sequences, 1):
-            seen[user, sequence] = True
-        seen[:, 0] = True
-        return seen
+            rated[user, sequence] = True
+        rated[:, 0] = True
+        return rated
 
     @cached_property
-    def trained(self) -> np.ndarray:
-        """Every interaction that is not held out, as movie ids: a draw from it is one by popularity."""
+    def training_items(self) -> np.ndarray:
+        """The movie id of every interaction that is not held out; a uniform draw from it samples by popularity."""
         return np.concatenate([sequence[:-HELD_OUT] for sequence in self.sequences])
 
     @cached_property
     def popularity(self) -> np.ndarray:
         """int [movies + 1]: how often each movie occurs before the held-out ends."""
-        return np.bincount(self.trained, minlength=self.sizes[1])
+        return np.bincount(self.training_items, minlength=self.sizes[1])
 
     def positions(self, held_out: bool) -> tuple[np.ndarray, np.ndarray]:
-        """(user, place in the user's sequence) of what is to be predicted: the held-out ends, or all before."""
-        users, places = [], []
+        """User ids and positions in their sequences [n] of the items to predict: the held-out ends, or all before."""
+        users, positions = [], []
         for user, sequence in enumerate(self.sequences, 1):
             end = len(sequence) - HELD_OUT
-            found = np.arange(end, len(sequence)) if held_out else np.arange(2, end)
-            users.append(np.full(len(found), user))
-            places.append(found)
-        return np.concatenate(users), np.concatenate(places)
+            targets = np.arange(end, len(sequence)) if held_out else np.arange(2, end)
+            users.append(np.full(len(targets), user))
+            positions.append(targets)
+        return np.concatenate(users), np.concatenate(positions)
 
     def negatives(self, users: np.ndarray, sampling: str, rng: np.random.Generator) -> np.ndarray:
-        """A movie for each user [n] that the user never rated, drawn uniformly or by popularity (before the ends)."""
+        """A movie for each user [n] that the user never rated, drawn uniformly or by its popularity in training."""
         if sampling not in SAMPLINGS:
             raise ValueError(f"sampling is {sampling!r}: choose one of {', '.join(SAMPLINGS)}.")
-        drawn, again = np.zeros(len(users), np.int64), np.arange(len(users))
-        for _ in range(TRIES):
+        drawn = np.zeros(len(users), np.int64)
+        pending = np.arange(len(users))  # rows without a valid draw so far
+        for _ in range(MAX_DRAWS):
             if sampling == "uniform":
-                drawn[again] = rng.integers(1, self.sizes[1], len(again))
+                drawn[pending] = rng.integers(1, self.sizes[1], len(pending))
             else:
-                drawn[again] = rng.choice(self.trained, len(again))
-            again = again[self.seen[users[again], drawn[again]]]
-        for row in again:  # of users who rated nearly all that could be drawn
-            drawn[row] = rng.choice(np.flatnonzero(~self.seen[users[row]]))
+                drawn[pending] = rng.choice(self.training_items, len(pending))
+            pending = pending[self.rated[users[pending], drawn[pending]]]
+        for row in pending:  # of users who rated nearly all that could be drawn
+            drawn[row] = rng.choice(np.flatnonzero(~self.rated[users[row]]))
         return drawn
 
-    def histories(self, users: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What came before: movie ids [n, LONGEST], the latest ones in time order, padded on the right; lengths."""
-        movies, lengths = np.zeros((len(users), LONGEST), np.int64), np.minimum(places, LONGEST)
-        for row, (user, place, length) in enumerate(zip(users, places, lengths, strict=True)):
+    def items_at(self, users: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """Movie ids [n] at positions [n] in the sequences of users [n]."""
+        return np.array([self.sequences[user - 1][place] for user, place in zip(users, positions, strict=True)])
+
+    def histories(self, users: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The latest items before positions [n], and their number [n].
+
+        The items are movie ids [n, MAX_HISTORY] in time order, padded on the right.
+        """
+        movies, lengths = np.zeros((len(users), MAX_HISTORY), np.int64), np.minimum(positions, MAX_HISTORY)
+        for row, (user, place, length) in enumerate(zip(users, positions, lengths, strict=True)):
             movies[row, :length] = self.sequences[user - 1][place - length : place]
         return movies, lengths
 
-    def test(self, sampling: str, seed: int = 1, every: int = 1) -> Examples:
-        """The held-out interactions of `every` so-manieth user, each followed by a negative for the same history."""
-        users, places = self.positions(held_out=True)
-        users, places = users[users % every == 0], places[users % every == 0]
-        positives = np.array([self.sequences[u - 1][p] for u, p in zip(users, places, strict=True)])
+    def test_set(self, sampling: str, seed: int = 1, every: int = 1) -> Examples:
+        """The held-out interactions of users whose id `every` divides, a negative of the same history after each."""
+        users, positions = self.positions(held_out=True)
+        chosen = users % every == 0
+        users, positions = users[chosen], positions[chosen]
+        positives = self.items_at(users, positions)
         negatives = self.negatives(users, sampling, np.random.default_rng(seed))
-        movies, lengths = (x.repeat(2, 0) for x in self.histories(users, places))
+        movies, lengths = (x.repeat(2, 0) for x in self.histories(users, positions))
         candidates = np.stack([positives, negatives], 1).reshape(-1)
         clicked = np.tile([True, False], len(users))
         return Examples(
@@ -130,7 +143,7 @@ class MovieLens:
 
 @cache
 def movielens(folder: Path | None = None) -> MovieLens:
-    """Read the data set, fetched first where it is not there. Ratings count as interactions, whatever their value."""
+    """Read the data set, and fetch it first if needed. A rating counts as an interaction, whatever its value."""
     folder = folder or weights.fetch("movielens_1m")
     genres_of = {row["item_id:token"]: row["genre:token"].split()[0] for row in _rows(folder / "ml-1m.item")}
     ratings = [
@@ -142,10 +155,11 @@ def movielens(folder: Path | None = None) -> MovieLens:
     genres = sorted({genres_of[movie] for movie in movies})
     user_id, movie_id = ({name: i for i, name in enumerate(names, 1)} for names in (users, movies))
     genre_id = {name: i for i, name in enumerate(genres, 1)}
-    who = np.array([user_id[user] for user, _, _ in ratings])
-    what = np.array([movie_id[movie] for _, movie, _ in ratings])
-    order = np.lexsort((np.arange(len(ratings)), [time for _, _, time in ratings], who))  # ties as in the file
-    sequences = np.split(what[order], np.cumsum(np.bincount(who)[1:])[:-1])
+    rating_users = np.array([user_id[user] for user, _, _ in ratings])
+    rating_movies = np.array([movie_id[movie] for _, movie, _ in ratings])
+    times = [time for _, _, time in ratings]
+    order = np.lexsort((np.arange(len(ratings)), times, rating_users))  # ties stay in the order of the file
+    sequences = np.split(rating_movies[order], np.cumsum(np.bincount(rating_users)[1:])[:-1])
     category = np.array([0, *(genre_id[genres_of[movie]] for movie in movies)])
     return MovieLens(users, movies, genres, category, sequences)
 

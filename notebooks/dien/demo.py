@@ -1,4 +1,4 @@
-"""The demo: pick or build a history of movies, see others ranked, and what the attention looked at."""
+"""The demo: choose a history of movies, and see other movies ranked and the attention over the history."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from notebooks.dien import convert
-from notebooks.dien.data import HELD_OUT, LONGEST, movielens
+from notebooks.dien.data import HELD_OUT, MAX_HISTORY, movielens
 from notebooks.dien.figures import attention_picture
 from notebooks.dien.pipeline import ClickModel
 
-CANDIDATES = 500  # the most popular movies outside the history
-SHOWN = 10
+CANDIDATES = 500  # the most popular movies outside the history are ranked
+ROWS_SHOWN = 10
 ADVENTURES = (
     "Star Wars: Episode IV - A New Hope (1977)",
     "Star Wars: Episode V - The Empire Strikes Back (1980)",
@@ -26,7 +26,7 @@ CARTOONS = ("Lion King, The (1994)", "Aladdin (1992)", "Beauty and the Beast (19
 
 
 def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
-    """The Blocks of the demo. It knows MovieLens, so it shows the tiny model whatever `model` is."""
+    """The Blocks of the demo. It always shows the tiny model, because only that one is trained on MovieLens."""
     movies = movielens()
     with gr.Blocks(title="DIEN") as demo:
         gr.Markdown(
@@ -43,36 +43,36 @@ def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
         picture = gr.Plot(label="Attention over the history")
         gr.Examples([[list(ADVENTURES)], [list(CARTOONS)]], history)
 
-        def taken(user: int | None) -> list[str]:
+        def show_history(user: int | None) -> list[str]:
             try:
                 return history_of(user)
             except ValueError as error:
                 raise gr.Error(str(error)) from error
 
-        def ranked(user: int | None, titles: list[str]) -> tuple[list[list], Figure]:
+        def show_ranking(user: int | None, titles: list[str]) -> tuple[list[list], Figure]:
             try:
                 return rank(user, titles, device)
-            except (ValueError, OSError) as error:  # sentences of this collection; others stay tracebacks in the log
+            except (ValueError, OSError) as error:  # others stay tracebacks in the log
                 raise gr.Error(str(error)) from error
 
-        take.click(taken, user, history, api_name="history")
-        run.click(ranked, [user, history], [table, picture], api_name="rank")
+        take.click(show_history, user, history, api_name="history")
+        run.click(show_ranking, [user, history], [table, picture], api_name="rank")
     return demo
 
 
 def history_of(user: int | None) -> list[str]:
     """The titles that a user rated last before the held-out end, oldest first. ValueError for an unknown user."""
     movies = movielens()
-    sequence = movies.sequences[_known(user) - 1][:-HELD_OUT][-LONGEST:]
+    sequence = movies.sequences[_checked(user) - 1][:-HELD_OUT][-MAX_HISTORY:]
     return [movies.movies[movie - 1] for movie in sequence]
 
 
 def rank(user: int | None, titles: list[str] | None, device: str = "CPU") -> tuple[list[list], Figure]:
-    """(rows of title, genre and score, best first; the picture of the best one's attention).
+    """Rank popular movies after a history: rows of title, genre and score, best first, and the first one's attention.
 
     Raises ValueError for an unknown user or title and for an empty history.
     """
-    movies, user = movielens(), _known(user)
+    movies, user = movielens(), _checked(user)
     titles = list(titles or [])
     if not titles:
         raise ValueError("The history is empty: choose at least one movie.")
@@ -90,7 +90,7 @@ def rank(user: int | None, titles: list[str] | None, device: str = "CPU") -> tup
         [history] * count,
         [movies.category[history]] * count,
     )
-    best = np.argsort(-scores)[:SHOWN]
+    best = np.argsort(-scores)[:ROWS_SHOWN]
     rows = [
         [
             movies.movies[candidates[i] - 1],
@@ -99,10 +99,10 @@ def rank(user: int | None, titles: list[str] | None, device: str = "CPU") -> tup
         ]
         for i in best
     ]
-    return rows, attention_picture(titles[-LONGEST:], attention[best[0]], rows[0][0])
+    return rows, attention_picture(titles[-MAX_HISTORY:], attention[best[0]], rows[0][0])
 
 
-def _known(user: int | None) -> int:
+def _checked(user: int | None) -> int:
     """The user's number. Raises ValueError for one that MovieLens does not have."""
     users = len(movielens().users)
     if user is None or not 1 <= user <= users:

@@ -23,15 +23,15 @@ def attention_picture(titles: Sequence[str], attention: np.ndarray, candidate: s
     return figure
 
 
-def network_picture(steps: int = 4) -> Figure:
+def network_picture() -> Figure:
     """The network: items, first GRU, attention with the candidate, AUGRU, last layers."""
     figure = Figure(figsize=(8.5, 4.2), layout="constrained")
     axes = figure.subplots()
-    for step in range(steps):
-        name = ("item 1", "item 2", "...", "item T")[min(step, 3)] if steps == 4 else f"item {step + 1}"
-        for row, (label, fill) in enumerate(
-            ((name, FILL), ("GRU", "#ffffff"), ("attention", "#fff1dc"), ("AUGRU", "#ffd9a0"))
-        ):
+    names = ("item 1", "item 2", "...", "item T")
+    steps = len(names)
+    for step, name in enumerate(names):
+        stack = [(name, FILL), ("GRU", "#ffffff"), ("attention", "#fff1dc"), ("AUGRU", "#ffd9a0")]
+        for row, (label, fill) in enumerate(stack):
             _box(axes, step, row, label, fill)
             if row:
                 _arrow(axes, (step, row - 1), (step, row))
@@ -41,7 +41,7 @@ def network_picture(steps: int = 4) -> Figure:
     _box(axes, steps, 2, "candidate", FILL)
     _box(axes, steps + 1, 2, "user", FILL)
     _box(axes, steps + 0.5, 3, "normalise, 200, Dice,\n80, Dice, softmax", "#ffffff")
-    for step in range(steps):  # every step's attention is with the candidate
+    for step in range(steps):  # the candidate enters the attention at every step
         _arrow(axes, (steps, 2), (step, 2), bend=-0.18)
     _arrow(axes, (steps - 1, 3), (steps + 0.15, 3))
     _arrow(axes, (steps, 2), (steps + 0.5, 3))

@@ -1,7 +1,8 @@
-"""What DIEN and its peers take: `python -m notebooks.dien.measuring`.
+"""Measures the speed of DIEN and its peers: `python -m notebooks.dien.measuring`.
 
-The notebook measures `live`, the tiny model. The rest takes minutes and comes from the file that this module
-writes, results/bench/dien.json: sequence 100, the released size, true lengths, throughput mode, compile times.
+The notebook runs `live`, which measures the tiny model. All other measurements take minutes, and the notebook reads
+them from the file that `main` writes, results/bench/dien.json: histories of 100 items, the released size, true
+lengths, throughput mode, compile times.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ import openvino as ov
 import torch
 
 from notebooks.dien import convert, data
-from notebooks.dien.network.dien import DIEN, INPUTS, Config
+from notebooks.dien.convert import LENGTH
+from notebooks.dien.network import DIEN, INPUTS, Config
 from notebooks.dien.pipeline import ClickModel
 from utils import bench, report
 
 RELEASED = Config(543_060, 367_983, 1601)  # Amazon Books: 16.4 million embedding values
-LENGTH = 100
 BATCHES = (1, 128, 1024)
 Run = Callable[[dict[str, np.ndarray]], object]
 
 
-def inputs(config: Config, rows: int, length: int) -> dict[str, np.ndarray]:
-    """A random batch by input name; histories as long as they can be."""
+def random_batch(config: Config, rows: int, length: int) -> dict[str, np.ndarray]:
+    """A random batch by input name; every history has `length` items."""
     rng = np.random.default_rng(rows)
     single = [rng.integers(1, size, rows) for size in (config.n_uid, config.n_mid, config.n_cat)]
     histories = [rng.integers(1, size, (rows, length)) for size in (config.n_mid, config.n_cat)]
@@ -36,12 +37,12 @@ def inputs(config: Config, rows: int, length: int) -> dict[str, np.ndarray]:
     return dict(zip(INPUTS, arrays, strict=True))
 
 
-def seeded(config: Config) -> DIEN:
-    """A network of random weights: good for speed, and for nothing else."""
+def random_network(config: Config) -> DIEN:
+    """A network with random weights, of use only for speed and for comparing computations."""
     torch.manual_seed(0)
     network = DIEN(config).eval()
     for parameter in network.parameters():
-        parameter.data.add_(0.05 * torch.randn_like(parameter))  # no bias of 0, which would be folded away
+        parameter.data.add_(0.05 * torch.randn_like(parameter))  # a bias of 0 would be removed from the graph
     return network
 
 
@@ -57,7 +58,7 @@ def eager(network: DIEN) -> Run:
 
 def scripted(network: DIEN, length: int) -> Run:
     """TorchScript, traced for one length and frozen."""
-    example = inputs(network.config, 2, length)
+    example = random_batch(network.config, 2, length)
     with torch.no_grad():
         traced = torch.jit.trace(network, tuple(torch.from_numpy(example[name]) for name in INPUTS), check_trace=False)
         frozen = torch.jit.freeze(traced)
@@ -70,7 +71,7 @@ def scripted(network: DIEN, length: int) -> Run:
 
 
 def compiled(network: DIEN) -> Run:
-    """torch.compile, for any batch; compiling takes minutes, so that only `main` does it."""
+    """torch.compile, for any batch. Compiling takes minutes, so only `main` does it."""
     graph = torch.compile(network, dynamic=True)
 
     def run(batch: dict[str, np.ndarray]) -> None:
@@ -81,11 +82,11 @@ def compiled(network: DIEN) -> Run:
 
 
 def onnx(network: DIEN, length: int, folder: Path) -> Run:
-    """ONNX Runtime on the network exported for one length; all cores, all its optimizations (the default)."""
+    """ONNX Runtime on the network, exported for one length, with all cores and optimizations (its default)."""
     import onnxruntime
 
     path = folder / f"dien-{length}.onnx"
-    example = inputs(network.config, 2, length)
+    example = random_batch(network.config, 2, length)
     with torch.no_grad():
         torch.onnx.export(
             network,
@@ -100,7 +101,7 @@ def onnx(network: DIEN, length: int, folder: Path) -> Run:
     return lambda batch: session.run(None, batch)
 
 
-def sizes(
+def batch_sizes(
     network: DIEN,
     paths: dict[str, Path],
     length: int,
@@ -109,11 +110,10 @@ def sizes(
     compiling: bool = False,
     label: str | None = None,
 ) -> list[dict]:
-    """Speed rows: one batch of full histories at each size, every runtime in turns. paths: precision -> IR.
+    """Speed rows: one batch of full histories at each batch size, all runtimes timed alternately.
 
-    compiling: whether torch.compile is among them.
+    paths: precision -> IR. compiling: whether torch.compile is among the runtimes.
     """
-    what = f"history {length}"
     with TemporaryDirectory() as scratch:
         calls: dict[tuple[str, str], Run] = {("torch eager", "FP32"): eager(network)}
         if compiling:
@@ -127,14 +127,14 @@ def sizes(
                 calls["openvino", "BF16"] = ClickModel(path, INFERENCE_PRECISION_HINT="bf16").infer
         rows = []
         for batch in batches:
-            given = inputs(network.config, batch, length)
-            timings = bench.interleave({key: partial(run, given) for key, run in calls.items()}, rounds, warmup=2)
+            arrays = random_batch(network.config, batch, length)
+            timings = bench.interleave({key: partial(run, arrays) for key, run in calls.items()}, rounds, warmup=2)
             for (runtime, precision), timing in timings.items():
                 rows.append(
                     bench.row(
                         runtime,
                         precision,
-                        f"{what}, batch {batch}",
+                        f"history {length}, batch {batch}",
                         timing,
                         amount=batch,
                         unit="rows/s",
@@ -148,17 +148,18 @@ def sizes(
 
 
 def live(model: str = "tiny", rounds: int = 5) -> list[dict]:
-    """What the notebook measures: a model at its own length."""
+    """Speed rows that the notebook measures: a model at its own length."""
     paths = {precision: convert.prepare(model, precision) for precision in convert.PRECISIONS[model]}
-    return sizes(convert.load(model), paths, convert.LENGTHS[model], (1, 128), rounds)
+    return batch_sizes(convert.load(model), paths, convert.LENGTHS[model], (1, 128), rounds)
 
 
 def true_lengths(network: DIEN, ir: Path, rounds: int, rows: int = 1024) -> list[dict]:
-    """Speed rows: histories of the lengths that MovieLens has: cut graphs, one graph for all, and a loop."""
+    """Speed rows for histories with the lengths of MovieLens: cut graphs, one graph for all lengths, and a loop."""
     rng = np.random.default_rng(0)
-    lengths = np.minimum([len(s) for s in data.movielens().sequences], LENGTH)
-    lengths = rng.permutation(np.concatenate([rng.integers(1, lengths + 1), lengths]))[:rows]  # anywhere in a sequence
-    batch = inputs(network.config, rows, LENGTH)
+    whole = np.minimum([len(s) for s in data.movielens().sequences], LENGTH)
+    partial_lengths = rng.integers(1, whole + 1)  # users in the middle of their sequences
+    lengths = rng.permutation(np.concatenate([partial_lengths, whole]))[:rows]
+    batch = random_batch(network.config, rows, LENGTH)
     ragged = [[row[:n] for row, n in zip(batch[name], lengths, strict=True)] for name in ("mid_his", "cat_his")]
     model = ClickModel(ir, INFERENCE_PRECISION_HINT="f32")
     single = [batch[name] for name in ("uid", "mid", "cat")]
@@ -167,7 +168,7 @@ def true_lengths(network: DIEN, ir: Path, rounds: int, rows: int = 1024) -> list
     loop = ov.Core().compile_model(loop_path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
 
     def in_parts(run: Run) -> None:
-        """Rows sorted by length and cut to the longest of each 128: what a careful user of a loop would do."""
+        """Run rows sorted by length, 128 at a time, cut to the longest of each: careful use of a loop."""
         order = np.argsort(lengths)
         for start in range(0, rows, 128):
             part = order[start : start + 128]
@@ -189,21 +190,21 @@ def true_lengths(network: DIEN, ir: Path, rounds: int, rows: int = 1024) -> list
 
 
 def streams(ir: Path, config: Config, rounds: int, batch: int = 128, count: int = 16) -> list[dict]:
-    """Speed rows: many batches, by one request that has all cores, through a queue, and each cut over the streams."""
-    given = inputs(config, batch, LENGTH)
+    """Speed rows for many batches: one request with all cores, a queue of requests, batches cut over the streams."""
+    arrays = random_batch(config, batch, LENGTH)
     one = ClickModel(ir, PERFORMANCE_HINT="LATENCY").compiled(LENGTH).create_infer_request()
     model = ClickModel(ir)
     queue = ov.AsyncInferQueue(model.compiled(LENGTH))
 
     def queued() -> None:
         for _ in range(count):
-            queue.start_async(given, share_inputs=True)
+            queue.start_async(arrays, share_inputs=True)
         queue.wait_all()
 
     calls = {
-        "latency mode": lambda: [one.infer(given, share_inputs=True) for _ in range(count)],
+        "latency mode": lambda: [one.infer(arrays, share_inputs=True) for _ in range(count)],
         "throughput mode, a queue of batches": queued,
-        "throughput mode, batches cut": lambda: [model.infer(given) for _ in range(count)],
+        "throughput mode, batches cut": lambda: [model.infer(arrays) for _ in range(count)],
     }
     work = f"{count} batches of {batch}, history {LENGTH}"
     return [
@@ -214,26 +215,27 @@ def streams(ir: Path, config: Config, rounds: int, batch: int = 128, count: int 
 
 def compile_seconds(ir: Path) -> dict[str, float]:
     """Seconds to compile the graph of 100 steps, the first time and from the cache."""
-    found = {}
+    seconds = {}
     with TemporaryDirectory() as scratch:
         for name in ("compiling, first time, s", "compiling, from the cache, s"):
             begin = perf_counter()
             ClickModel(ir, cache=scratch).compiled(LENGTH)
-            found[name] = round(perf_counter() - begin, 1)
-    return found
+            seconds[name] = round(perf_counter() - begin, 1)
+    return seconds
 
 
 def operations(length: int, config: Config) -> float:
     """Floating-point operations (multiply and add count apart) of the matrix products for one row."""
-    w, query = config.item, config.query
+    width, query = config.item_width, config.query
     first, second = config.attention
-    step = 2 * 3 * (2 * w) * w + 4 * w * first + first * second + second  # two cells, attention
-    last = config.features * config.layers[0] + config.layers[0] * config.layers[1] + config.layers[1] * 2
-    return 2.0 * (length * step + w * query + last)
+    cells = 2 * 3 * (2 * width) * width  # two recurrent cells of three products each
+    attention = 4 * width * first + first * second + second
+    last = config.feature_width * config.layers[0] + config.layers[0] * config.layers[1] + config.layers[1] * 2
+    return 2.0 * (length * (cells + attention) + width * query + last)
 
 
 def limits(rows: list[dict], config: Config, length: int = LENGTH) -> dict[str, float]:
-    """How far OpenVINO is from what the machine can do, measured now, at the largest batch of `rows`."""
+    """The share of the machine's peak that OpenVINO reaches at its best throughput in `rows`; peaks measured now."""
     ours = [row for row in rows if row["runtime"] == "openvino" and row["precision"] == "FP32"]
     best = max(ours, key=lambda row: row["throughput"])
     gflops = operations(length, config) * best["throughput"] / 1e9
@@ -248,22 +250,23 @@ def limits(rows: list[dict], config: Config, length: int = LENGTH) -> dict[str, 
 
 
 def main() -> None:
+    """Measure everything and write the file of results."""
     with bench.exclusive() as load, TemporaryDirectory() as scratch:
         tiny = convert.load("tiny")
         fp32 = convert.prepare("tiny", "FP32", LENGTH)
         paths = {"FP32": fp32, "INT8": convert.prepare("tiny", "INT8", LENGTH)}
         notes = compile_seconds(fp32)
-        rows = sizes(tiny, paths, LENGTH, BATCHES, rounds=9, compiling=True)
+        rows = batch_sizes(tiny, paths, LENGTH, BATCHES, rounds=9, compiling=True)
         notes |= limits(rows, tiny.config)
         short = {precision: convert.prepare("tiny", precision) for precision in paths}
-        rows += sizes(tiny, short, convert.LENGTHS["tiny"], BATCHES, rounds=9, compiling=True)
+        rows += batch_sizes(tiny, short, convert.LENGTHS["tiny"], BATCHES, rounds=9, compiling=True)
         rows += true_lengths(tiny, fp32, rounds=3)
         rows += streams(fp32, tiny.config, rounds=3)
-        large = seeded(RELEASED)
+        large = random_network(RELEASED)
         paths = {"FP32": convert.convert(large, Path(scratch) / "fp32" / "dien.xml", LENGTH)}
-        samples = [inputs(RELEASED, 32, LENGTH)]
+        samples = [random_batch(RELEASED, 32, LENGTH)]
         paths["INT8"] = convert.quantize(paths["FP32"], samples, Path(scratch) / "dien.xml")
-        rows += sizes(large, paths, LENGTH, BATCHES, rounds=9, label="released size, random weights, speed only")
+        rows += batch_sizes(large, paths, LENGTH, BATCHES, rounds=9, label="released size, random weights, speed only")
     report.save_bench("dien", rows, notes | load)
 
 

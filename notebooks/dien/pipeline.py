@@ -1,10 +1,11 @@
-"""Click-through rates with a converted DIEN: `ClickModel(ir_path).score(...)`.
+"""Predicts click-through rates with a converted DIEN: `ClickModel(ir_path).score(...)`.
 
-Needs openvino and numpy, nothing else: copy this file into your project.
+The module needs openvino and numpy only: copy this file into your project.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
@@ -14,12 +15,12 @@ import openvino as ov
 import openvino.opset13 as ops
 from openvino.passes import AnyInput, Manager, Matcher, MatcherPass, PassBase, WrapType
 
-PIECE = 32, 256  # a recurrence keeps one core busy: a batch is cut into pieces of so many rows, one a stream
-STEPS = (0.1, 0.25, 0.5, 1.0)  # shorter graphs, as parts of the length that the IR has
+PIECE = 32, 256  # least and most rows of a piece; a recurrence uses one core, so each stream runs one piece of a batch
+STEPS = (0.1, 0.25, 0.5, 1.0)  # lengths of the graphs, as shares of the length of the IR
 
 
 class SplitGates(MatcherPass):
-    """VariadicSplit into equal parts -> Split, which the CPU plugin's fusion of recurrent cells looks for."""
+    """Replaces VariadicSplit into equal parts by Split, which the CPU plugin's fusion of recurrent cells looks for."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,19 +42,19 @@ class SplitGates(MatcherPass):
 
 
 def run_passes(model: ov.Model, passes: Sequence[PassBase]) -> ov.Model:
-    """Run transformation passes on a model, which they change, and return it."""
+    """Run transformation passes on a model in place, and return it."""
     manager = Manager()
-    for one in passes:
-        manager.register_pass(one)
+    for transformation in passes:
+        manager.register_pass(transformation)
     manager.run_passes(model)
     return model
 
 
 def shorten(model: ov.Model, length: int) -> ov.Model:
-    """A copy of an unrolled model for histories of `length` steps; the weights are shared, not copied.
+    """A copy of an unrolled model for histories of `length` steps; the copy shares the weights.
 
-    The AUGRU's inputs are split into steps and its states joined again: here the last steps of both are left out.
-    Raises ValueError for a length that the model does not have.
+    The model splits the inputs of the AUGRU into steps and joins its states again. The copy leaves out the last steps
+    of both. Raises ValueError for a length that the model does not have.
     """
     model = model.clone()
     longest = model.input("mid_his").get_partial_shape()[1].get_length()
@@ -67,7 +68,7 @@ def shorten(model: ov.Model, length: int) -> ov.Model:
             parameter.set_partial_shape(ov.PartialShape([shape[0], length]))
     for node in model.get_ordered_ops():
         if node.get_type_name() == "Split" and _are_steps(node.outputs(), longest):
-            placeholder = ops.parameter([-1, length], np.float32)  # the shapes above are not yet what they will be
+            placeholder = ops.parameter([-1, length], np.float32)  # shapes are not inferred yet
             split = ops.split(placeholder, node.input_value(1), length)
             split.input(0).replace_source_output(node.input_value(0))
             for old, new in zip(node.outputs(), split.outputs(), strict=False):
@@ -88,12 +89,12 @@ def _are_steps(values: Sequence[ov.Output], count: int) -> bool:
 
 
 class ClickModel:
-    """A converted DIEN. Graphs of a few lengths are compiled when first needed; `cache` keeps them on disk.
+    """A converted DIEN. It compiles graphs of a few lengths when they are first needed, and caches them on disk.
 
-    ir_path: the .xml file that `convert` wrote. cache: a folder, by default `cache` beside the file; None keeps
-    nothing. properties: OpenVINO's. Unless they say otherwise, the arithmetic is f32, the same on every machine
-    (INFERENCE_PRECISION_HINT="bf16" is faster where the CPU has it), and a batch is spread over as many streams as the
-    device finds best. May be shared by threads. Raises ValueError for another file.
+    ir_path: the .xml file that `convert` wrote. cache: a folder, by default `cache` next to the file; None switches
+    caching off. properties: OpenVINO's. By default the arithmetic is f32, the same on every machine
+    (INFERENCE_PRECISION_HINT="bf16" is faster on a CPU that has it), and a batch is spread over as many streams as the
+    device finds best. Threads may share a model. Raises ValueError for another file.
     """
 
     def __init__(self, ir_path: str | Path, device: str = "CPU", cache: str | Path | None = "beside", **properties):
@@ -103,14 +104,14 @@ class ClickModel:
         self.model = ov.Core().read_model(ir_path)
         if not self.model.has_rt_info(["dien", "sizes"]):
             raise ValueError(f"{ir_path} is not a converted DIEN. Give the .xml file that convert() wrote.")
-        sizes, self.independent, self.length = (
-            self.model.get_rt_info(["dien", key]).value for key in ("sizes", "independent", "length")
-        )
+        sizes = self.model.get_rt_info(["dien", "sizes"]).value
         self.users, self.items, self.categories = (int(size) for size in sizes.split())
-        self.independent, self.length = self.independent == "True", int(self.length)
+        self.independent = self.model.get_rt_info(["dien", "independent"]).value == "True"
+        self.length = int(self.model.get_rt_info(["dien", "length"]).value)
         hint = "THROUGHPUT" if self.independent else "LATENCY"  # a batch with its own statistics is not cut
         defaults = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": hint}
-        self.device, self.properties = device, defaults | properties
+        self.device = device
+        self.properties = defaults | properties
         if cache is not None:
             self.properties["CACHE_DIR"] = str(ir_path.parent / "cache" if cache == "beside" else cache)
         self._queues: dict[int, tuple[ov.CompiledModel, ov.AsyncInferQueue]] = {}
@@ -119,36 +120,37 @@ class ClickModel:
     def score(self, user_ids, item_ids, category_ids, histories, history_categories) -> np.ndarray:
         """The probability of a click for each row, float32 [batch].
 
-        user_ids, item_ids, category_ids: [batch]; histories, history_categories: one sequence of ids a row, oldest
-        first, of any lengths; of a longer one than the IR was converted for, the latest items count. Raises
-        ValueError naming the first row with an unknown id, an empty history, unequal lengths or NaN.
+        user_ids, item_ids, category_ids: [batch]. histories, history_categories: one sequence of ids a row, oldest
+        first, of any length; only the latest items count when it is longer than the IR. Raises a ValueError that names
+        the first row with an unknown id, an empty history, unequal lengths or NaN.
         """
         return self.explain(user_ids, item_ids, category_ids, histories, history_categories)[0]
 
     def explain(self, user_ids, item_ids, category_ids, histories, history_categories):
-        """(scores [batch], attention: for each row an array over its history that sums to 1)."""
-        inputs = self._read(user_ids, item_ids, category_ids, histories, history_categories)
+        """Scores [batch], and the attention of each row: an array over its history that sums to 1."""
+        inputs = self._inputs(user_ids, item_ids, category_ids, histories, history_categories)
         lengths = inputs["seq_len"]
-        scores, attention = np.empty(len(lengths), np.float32), [None] * len(lengths)
+        scores = np.empty(len(lengths), np.float32)
+        attention = [None] * len(lengths)
         for length, rows in self._batches(lengths):
             part = {name: x[rows, :length] if x.ndim == 2 else x[rows] for name, x in inputs.items()}
-            y_hat, weights = self.infer(part)
+            y_hat, weights = self.infer(part)  # [rows, 2], [rows, length]
             scores[rows] = y_hat[:, 0]
             for i, row in zip(rows, weights, strict=True):
                 attention[i] = row[: lengths[i]].copy()
         return scores, attention
 
     def infer(self, inputs: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Run one padded batch, by input name: (y_hat [B, 2], attention [B, T]). T picks the compiled graph."""
+        """Run one padded batch, by input name; returns y_hat [B, 2] and attention [B, T]. T selects the graph."""
         rows, length = inputs["mid_his"].shape
-        inputs = {name: np.ascontiguousarray(values) for name, values in inputs.items()}  # requests read it in place
+        inputs = {name: np.ascontiguousarray(values) for name, values in inputs.items()}  # requests read them in place
         result = {"y_hat": np.empty((rows, 2), np.float32), "attention": np.empty((rows, length), np.float32)}
         with self._lock:
             queue = self._queue(length)[1]
             pieces = self._pieces(rows, len(queue))
-            if len(pieces) == 1:  # nothing to run beside it: without the detour over another thread
+            if len(pieces) == 1:  # a single piece runs in this thread, which is faster than the queue's
                 queue[0].infer(inputs, share_inputs=True)
-                _keep(queue[0], (result, pieces[0]))
+                _copy_result(queue[0], (result, pieces[0]))
             else:
                 for piece in pieces:
                     part = {name: values[piece] for name, values in inputs.items()}
@@ -157,7 +159,7 @@ class ClickModel:
         return result["y_hat"], result["attention"]
 
     def compiled(self, length: int) -> ov.CompiledModel:
-        """The graph for exactly `length` steps, compiled now or before."""
+        """The graph for exactly `length` steps, compiled on its first use."""
         with self._lock:
             return self._queue(length)[0]
 
@@ -166,23 +168,23 @@ class ClickModel:
             graph = shorten(self.model, length)
             compiled = ov.Core().compile_model(graph, self.device, self.properties)
             queue = ov.AsyncInferQueue(compiled)
-            queue.set_callback(_keep)
+            queue.set_callback(_copy_result)
             self._queues[length] = compiled, queue
         return self._queues[length]
 
     def _pieces(self, rows: int, streams: int) -> list[slice]:
-        """The parts of a batch that run side by side. One where a score depends on the batch."""
+        """The pieces of a batch that run in parallel: a single one when scores depend on the batch."""
         if not self.independent:
             return [slice(rows)]
         smallest, largest = PIECE
-        rounds = -(-rows // (largest * streams))
+        rounds = math.ceil(rows / (largest * streams))
         count = max(1, min(rounds * streams, rows // smallest))
         edges = [rows * i // count for i in range(count + 1)]
         return [slice(a, b) for a, b in zip(edges, edges[1:], strict=False)]
 
     def _batches(self, lengths: np.ndarray):
-        """(steps of the graph, rows) of each inference."""
-        if not self.independent:  # the statistics are those of the batch, and padding counts: all rows, no more steps
+        """Steps of the graph and indices of the rows, for each inference."""
+        if not self.independent:  # batch statistics and padding count: all rows run at once, in the fewest steps
             yield int(lengths.max()), np.arange(len(lengths))
             return
         buckets = np.array(sorted({max(1, round(part * self.length)) for part in STEPS}))
@@ -190,46 +192,46 @@ class ClickModel:
         for which in np.unique(bucket):
             yield int(buckets[which]), np.flatnonzero(bucket == which)
 
-    def _read(self, user_ids, item_ids, category_ids, histories, history_categories) -> dict[str, np.ndarray]:
+    def _inputs(self, user_ids, item_ids, category_ids, histories, history_categories) -> dict[str, np.ndarray]:
         """The model's inputs for checked rows, padded to its length."""
         singles = {"user_ids": user_ids, "item_ids": item_ids, "category_ids": category_ids}
         several = {"histories": histories, "history_categories": history_categories}
-        given = {name: list(values) for name, values in (singles | several).items()}
-        counts = {name: len(values) for name, values in given.items()}
+        arguments = {name: list(values) for name, values in (singles | several).items()}
+        counts = {name: len(values) for name, values in arguments.items()}
         if not counts["user_ids"] or len(set(counts.values())) > 1:
-            told = ", ".join(f"{name} {count}" for name, count in counts.items())
-            raise ValueError(f"Every row needs a user, an item, a category and a history; the rows given: {told}.")
+            listed = ", ".join(f"{name} {count}" for name, count in counts.items())
+            raise ValueError(f"Every row needs a user, an item, a category and a history; the rows given: {listed}.")
         limits = (self.users, self.items, self.categories, self.items, self.categories)
-        read = [_ids(name, values, limit) for (name, values), limit in zip(given.items(), limits, strict=True)]
-        for name, (_, sizes) in zip(singles, read, strict=False):
+        ids = [_flat_ids(name, values, limit) for (name, values), limit in zip(arguments.items(), limits, strict=True)]
+        for name, (_, sizes) in zip(singles, ids, strict=False):
             if (wrong := sizes != 1).any():
                 row = wrong.argmax()
                 raise ValueError(f"Row {row} of {name} holds {sizes[row]} ids. Give it one.")
-        (history, lengths), (kinds, others) = read[3:]
+        (history, lengths), (categories, category_counts) = ids[3:]  # items of all rows, and [batch] each
         if not lengths.all():
             row = lengths.argmin()
             raise ValueError(f"Row {row} has an empty history. Give it at least one item, or leave the row out.")
-        if (wrong := lengths != others).any():
+        if (wrong := lengths != category_counts).any():
             row = wrong.argmax()
             raise ValueError(
-                f"Row {row} has {lengths[row]} items in its history and {others[row]} categories. "
+                f"Row {row} has {lengths[row]} items in its history and {category_counts[row]} categories. "
                 "Give each item its category."
             )
         from_end = np.repeat(lengths.cumsum(), lengths) - np.arange(len(history))
         latest = from_end <= self.length
-        seq_len = np.minimum(lengths, self.length)
-        present = np.arange(self.length) < seq_len[:, None]
-        inputs = {name: ids for name, (ids, _) in zip(("uid", "mid", "cat"), read, strict=False)}
-        for name, ids in (("mid_his", history), ("cat_his", kinds)):
+        seq_len = np.minimum(lengths, self.length)  # [batch]
+        present = np.arange(self.length) < seq_len[:, None]  # [batch, steps]
+        inputs = {name: values for name, (values, _) in zip(("uid", "mid", "cat"), ids, strict=False)}
+        for name, values in (("mid_his", history), ("cat_his", categories)):
             inputs[name] = np.zeros(present.shape, np.int64)
-            inputs[name][present] = ids[latest]
+            inputs[name][present] = values[latest]
         return inputs | {"mask": present.astype(np.float32), "seq_len": seq_len}
 
 
-def _ids(name: str, rows: list, limit: int) -> tuple[np.ndarray, np.ndarray]:
-    """All ids, one row after the other, int64, and how many each row has.
+def _flat_ids(name: str, rows: list, limit: int) -> tuple[np.ndarray, np.ndarray]:
+    """The ids of all rows in one int64 array, and how many each row has.
 
-    Raises ValueError naming the first row that holds no whole number, or none of the table of `limit` rows.
+    Raises a ValueError that names the first row with a value that is no whole number, or not under `limit`.
     """
     arrays = []
     for number, values in enumerate(rows):
@@ -253,8 +255,8 @@ def _ids(name: str, rows: list, limit: int) -> tuple[np.ndarray, np.ndarray]:
     return numbers.astype(np.int64), sizes
 
 
-def _keep(request: ov.InferRequest, where: tuple[dict[str, np.ndarray], slice]) -> None:
-    """Copy what a piece gave to its place in the batch."""
-    result, piece = where
+def _copy_result(request: ov.InferRequest, destination: tuple[dict[str, np.ndarray], slice]) -> None:
+    """Copy the outputs of a piece to its rows in the outputs of the batch."""
+    result, piece = destination
     for name, values in result.items():
         values[piece] = request.get_tensor(name).data

@@ -1,11 +1,11 @@
-"""A converted random network, made once for the tests of this room."""
+"""A random network, converted once for the tests of this notebook."""
 
 from pathlib import Path
 
 import pytest
 
 from notebooks.dien.convert import convert
-from notebooks.dien.network.dien import DIEN
+from notebooks.dien.network import DIEN
 from tests.dien.small import network
 
 STEPS = 10

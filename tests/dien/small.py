@@ -1,27 +1,27 @@
-"""A small random network, batches for it, and a data set of a few users, for the tests of this room."""
+"""A small random network, batches for it, and a data set of a few users, for the tests of this notebook."""
 
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from notebooks.dien.network.dien import DIEN, Config
+from notebooks.dien.network import DIEN, Config
 
 SIZES = (40, 60, 7)  # users, items, categories
 EXACT = {"INFERENCE_PRECISION_HINT": "f32"}
 
 
 def network(seed: int = 0, **options) -> DIEN:
-    """Random, with biases and statistics that are not those of a fresh one, in evaluation mode."""
+    """A network with random biases and statistics, unlike a new one, in evaluation mode."""
     torch.manual_seed(seed)
-    made = DIEN(Config(*SIZES, **options)).eval()
+    dien = DIEN(Config(*SIZES, **options)).eval()
     with torch.no_grad():
-        for name, tensor in made.state_dict().items():
+        for name, tensor in dien.state_dict().items():
             if name.endswith("variance"):
                 tensor.uniform_(0.5, 2)
             else:
                 tensor.add_(0.15 * torch.randn_like(tensor))
-    return made
+    return dien
 
 
 def batch(lengths: list[int], width: int | None = None, seed: int = 0) -> dict[str, np.ndarray]:
@@ -41,10 +41,10 @@ def batch(lengths: list[int], width: int | None = None, seed: int = 0) -> dict[s
     }
 
 
-def run(made: DIEN, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def run(dien: DIEN, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """All stages of the network, by PyTorch."""
     with torch.no_grad():
-        stages = made.stages(**{name: torch.from_numpy(x) for name, x in inputs.items()})
+        stages = dien.stages(**{name: torch.from_numpy(x) for name, x in inputs.items()})
     return {name: x.numpy() for name, x in stages.items()}
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from notebooks.dien.data import HELD_OUT, LONGEST, SAMPLINGS, MovieLens, movielens
+from notebooks.dien.data import HELD_OUT, MAX_HISTORY, SAMPLINGS, MovieLens, movielens
 from tests.dien.small import write_ratings
 
 
@@ -25,13 +25,13 @@ def test_no_training_position_is_held_out(small):
     assert not training & test
     assert len(test) == 6 * HELD_OUT
     assert max(place for _, place in training) == 20 - HELD_OUT - 1
-    assert small.popularity.sum() == len(small.trained) == 6 * (20 - HELD_OUT)
+    assert small.popularity.sum() == len(small.training_items) == 6 * (20 - HELD_OUT)
 
 
 def test_a_history_is_what_came_before(small):
     users, places = np.array([1, 4, 6]), np.array([1, 7, 19])
     movies, lengths = small.histories(users, places)
-    assert movies.shape == (3, LONGEST)
+    assert movies.shape == (3, MAX_HISTORY)
     for row, (user, place) in enumerate(zip(users, places, strict=True)):
         assert movies[row, : lengths[row]].tolist() == small.sequences[user - 1][:place].tolist()
         assert (movies[row, lengths[row] :] == 0).all()
@@ -41,7 +41,7 @@ def test_a_history_is_what_came_before(small):
 def test_a_negative_was_never_rated_by_its_user(small, sampling):
     users = np.repeat(np.arange(1, 7), 200)
     drawn = small.negatives(users, sampling, np.random.default_rng(0))
-    assert not small.seen[users, drawn].any()
+    assert not small.rated[users, drawn].any()
     assert drawn.min() >= 1
 
 
@@ -55,13 +55,13 @@ def test_popularity_samples_by_popularity():
 
 
 def test_the_test_set_holds_a_negative_for_every_positive(small):
-    examples = small.test("uniform")
+    examples = small.test_set("uniform")
     assert len(examples) == 2 * 6 * HELD_OUT and examples.clicked.mean() == 0.5
     assert (examples.mid_his[::2] == examples.mid_his[1::2]).all() and (examples.uid[::2] == examples.uid[1::2]).all()
-    assert not small.seen[examples.uid[1::2], examples.mid[1::2]].any()
+    assert not small.rated[examples.uid[1::2], examples.mid[1::2]].any()
     first = examples.inputs(slice(0, 1))
     assert first["mask"].sum() == first["seq_len"][0] == 20 - HELD_OUT
-    again = small.test("uniform")
+    again = small.test_set("uniform")
     assert (again.mid == examples.mid).all()
 
 

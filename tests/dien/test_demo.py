@@ -17,7 +17,7 @@ def address():
 def test_the_ranking_is_sorted_and_knows_the_taste():
     rows, figure = demo.rank(1, list(demo.CARTOONS))
     scores = [score for _, _, score in rows]
-    assert len(rows) == demo.SHOWN and scores == sorted(scores, reverse=True) and 0 < scores[-1] <= scores[0] <= 1
+    assert len(rows) == demo.ROWS_SHOWN and scores == sorted(scores, reverse=True) and 0 < scores[-1] <= scores[0] <= 1
     assert not {title for title, _, _ in rows} & set(demo.CARTOONS)
     others, _ = demo.rank(1, list(demo.ADVENTURES))
     assert [row[0] for row in others] != [row[0] for row in rows]
@@ -30,7 +30,7 @@ def test_a_users_history_stops_before_the_held_out_end():
     movies = demo.movielens()
     titles = demo.history_of(1)
     held_out = {movies.movies[movie - 1] for movie in movies.sequences[0][-demo.HELD_OUT :]}
-    assert 1 <= len(titles) <= demo.LONGEST and not set(titles) & held_out
+    assert 1 <= len(titles) <= demo.MAX_HISTORY and not set(titles) & held_out
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_client_gets_rankings_and_sentences(address):
     client = Client(address, verbose=False)
     assert client.predict(1, api_name="/history") == demo.history_of(1)
     table, picture = client.predict(1, list(demo.ADVENTURES), api_name="/rank")
-    assert len(table["data"]) == demo.SHOWN and "plot" in picture
+    assert len(table["data"]) == demo.ROWS_SHOWN and "plot" in picture
     with pytest.raises(Exception, match="There is no user 0"):
         client.predict(0, api_name="/history")
     with pytest.raises(Exception, match="The history is empty"):

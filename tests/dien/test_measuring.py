@@ -5,27 +5,27 @@ import torch
 
 from notebooks.dien import measuring
 from notebooks.dien.convert import convert
-from notebooks.dien.network.dien import INPUTS, Config
+from notebooks.dien.network import INPUTS, Config
 from notebooks.dien.pipeline import ClickModel
 from tests.dien.small import EXACT, SIZES
 from utils import report
 
 
 def test_all_runtimes_compute_the_same(tmp_path):
-    network = measuring.seeded(Config(*SIZES, independent=True))
-    given = measuring.inputs(network.config, 4, 5)
+    network = measuring.random_network(Config(*SIZES, independent=True))
+    batch = measuring.random_batch(network.config, 4, 5)
     with torch.inference_mode():
-        expected = network(*(torch.from_numpy(given[name]) for name in INPUTS))[0].numpy()
-    onnx = measuring.onnx(network, 5, tmp_path)(given)
+        expected = network(*(torch.from_numpy(batch[name]) for name in INPUTS))[0].numpy()
+    onnx = measuring.onnx(network, 5, tmp_path)(batch)
     assert np.abs(onnx[0] - expected).max() < 1e-5
     model = ClickModel(convert(network, tmp_path / "dien.xml", 5), cache=None, **EXACT)
-    assert np.abs(model.infer(given)[0] - expected).max() < 1e-5
+    assert np.abs(model.infer(batch)[0] - expected).max() < 1e-5
 
 
 def test_rows_name_every_peer_and_pass_the_schema(tmp_path):
-    network = measuring.seeded(Config(*SIZES, independent=True))
+    network = measuring.random_network(Config(*SIZES, independent=True))
     paths = {"FP32": convert(network, tmp_path / "dien.xml", 4)}
-    rows = measuring.sizes(network, paths, 4, (1, 3), rounds=1)
+    rows = measuring.batch_sizes(network, paths, 4, (1, 3), rounds=1)
     assert {row["runtime"] for row in rows} == {"torch eager", "torchscript", "onnxruntime", "openvino"}
     assert {row["workload"] for row in rows} == {"history 4, batch 1", "history 4, batch 3"}
     assert all(row["ratio_to_torch"] == 1 for row in rows if row["runtime"] == "torch eager")

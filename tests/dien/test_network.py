@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from notebooks.dien.network.dien import CODED, DIEN, EVOLUTIONS, PAPER, Config
+from notebooks.dien.network import CODED, DIEN, EVOLUTIONS, PAPER, Config
 from tests.dien.small import SIZES, batch, network, run
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from notebooks.dien.convert import convert
-from notebooks.dien.network.dien import DIEN, INPUTS, Config
+from notebooks.dien.network import DIEN, INPUTS, Config
 from notebooks.dien.pipeline import ClickModel
 from tests.dien.small import EXACT, ragged, run
 from tests.oracles import fill

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from notebooks.dien.network.dien import DIEN, Config
+from notebooks.dien.network import DIEN, Config
 from notebooks.dien.network.released import FILE, SIZE, TENSORS, load_released
 
 

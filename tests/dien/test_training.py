@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from notebooks.dien import convert, data, training
+from notebooks.dien.network import DIEN, load_tiny, save_tiny
+from notebooks.dien.network.checkpoint import TINY
 from tests.dien.small import write_ratings
 
 
@@ -14,7 +16,7 @@ from tests.dien.small import write_ratings
 def small(tmp_path, monkeypatch) -> data.MovieLens:
     made = data.movielens(write_ratings(tmp_path / "ratings", users=30))
     monkeypatch.setattr(data, "movielens", lambda: made)
-    monkeypatch.setattr(training, "BATCH", 64)
+    monkeypatch.setattr(training, "BATCH_SIZE", 64)
     return made
 
 
@@ -23,13 +25,13 @@ def test_training_lowers_the_loss_and_what_is_saved_comes_back(form, small, tmp_
     network = training.train(form, epochs=12)
     assert not network.training
     users, places = small.positions(held_out=False)
-    fresh = training.DIEN(network.config)
+    fresh = DIEN(network.config)
     trained, before = (
         training.losses(one, small, users, places, np.random.default_rng(0))[0].item() for one in (network, fresh)
     )
     assert trained < before - 0.02
-    training.save(network, form, tmp_path)
-    again = training.load(form, tmp_path)
+    save_tiny(network, form, tmp_path)
+    again = load_tiny(form, tmp_path)
     assert again.config == network.config
     for name, tensor in network.state_dict().items():
         assert torch.equal(again.state_dict()[name], tensor.half().float()), name
@@ -43,7 +45,7 @@ def test_training_is_seeded(small):
 
 def test_a_form_that_is_not_there_is_a_sentence(tmp_path):
     with pytest.raises(ValueError, match="holds no dien.safetensors. Train it: make train CASE=dien"):
-        training.load("dien", tmp_path)
+        load_tiny("dien", tmp_path)
     with pytest.raises(SystemExit, match="There is no form 'lstm'"):
         training.main(["lstm"])
 
@@ -53,6 +55,6 @@ def test_the_committed_checkpoint_fits_the_data_and_is_small():
     config = network.config
     assert (config.n_uid, config.n_mid, config.n_cat) == data.movielens().sizes
     assert config.independent and config.evolution == "coded"
-    assert sum(file.stat().st_size for file in training.TINY.iterdir()) < 10_000_000
-    for path in training.TINY.glob("*.json"):
+    assert sum(file.stat().st_size for file in TINY.iterdir()) < 10_000_000
+    for path in TINY.glob("*.json"):
         assert json.loads(path.read_text(encoding="utf-8"))["evolution"] == training.FORMS[path.stem]
