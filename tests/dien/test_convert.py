@@ -42,18 +42,18 @@ def test_a_loop_takes_any_length(independent, tmp_path):
 
 @pytest.mark.parametrize("form", ["paper", "gru", "sum"])
 def test_the_other_forms_convert_too(form, tmp_path):
-    made = network(evolution=form, independent=True)
-    path = convert(made, tmp_path / "dien.xml", 4)
+    dien = network(evolution=form, independent=True)
+    path = convert(dien, tmp_path / "dien.xml", 4)
     inputs = batch([4, 2, 1])
     scores = ClickModel(path, cache=None, **EXACT).score(*ragged(inputs))
-    assert np.abs(scores - run(made, inputs)["y_hat"][:, 0]).max() < 1e-5
+    assert np.abs(scores - run(dien, inputs)["y_hat"][:, 0]).max() < 1e-5
 
 
 def test_converting_leaves_the_network_as_it_was(tmp_path):
-    made, inputs = network(), batch([3, 2])
-    before = run(made, inputs)["y_hat"]
-    convert(made, tmp_path / "dien.xml", 3)
-    assert (run(made, inputs)["y_hat"] == before).all()
+    dien, inputs = network(), batch([3, 2])
+    before = run(dien, inputs)["y_hat"]
+    convert(dien, tmp_path / "dien.xml", 3)
+    assert (run(dien, inputs)["y_hat"] == before).all()
 
 
 def test_int8_stays_close_and_fused(ir, independent, tmp_path):

@@ -12,9 +12,9 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
-def recur(made: DIEN, name: str, inputs: np.ndarray, attention: np.ndarray, form: str) -> np.ndarray:
+def recur(dien: DIEN, name: str, inputs: np.ndarray, attention: np.ndarray, form: str) -> np.ndarray:
     """The states of TensorFlow's GRU with an attention gate: the reset comes before the matrix product."""
-    weights = {key.removeprefix(f"{name}/"): x.numpy() for key, x in made.state_dict().items() if key.startswith(name)}
+    weights = {key.removeprefix(f"{name}/"): x.numpy() for key, x in dien.state_dict().items() if key.startswith(name)}
     width = inputs.shape[2]
     h, states = np.zeros((len(inputs), width)), []
     for t in range(inputs.shape[1]):
@@ -32,20 +32,20 @@ def recur(made: DIEN, name: str, inputs: np.ndarray, attention: np.ndarray, form
 
 @pytest.mark.parametrize("form", [CODED, PAPER])
 def test_recurrences_are_those_of_the_formula(form):
-    made, lengths = network(evolution=form), [5, 3]
-    stages = run(made, batch(lengths))
-    kept = batch(lengths)["mask"][..., None]
-    evolved = recur(made, "dien/gru2", stages["gru1_out"], stages["att_alphas"], form) * kept
+    dien, lengths = network(evolution=form), [5, 3]
+    stages = run(dien, batch(lengths))
+    mask = batch(lengths)["mask"][..., None]
+    evolved = recur(dien, "dien/gru2", stages["gru1_out"], stages["att_alphas"], form) * mask
     assert np.abs(evolved - stages["gru2_out"]).max() < 1e-5
     assert np.abs(evolved[[0, 1], [4, 2]] - stages["gru2_final"]).max() < 1e-5
 
 
 def test_the_first_gru_resets_before_the_product():
-    made = network()
-    stages = run(made, batch([6, 2]))
-    kept = batch([6, 2])["mask"][..., None]
+    dien = network()
+    stages = run(dien, batch([6, 2]))
+    mask = batch([6, 2])["mask"][..., None]
     attention = np.zeros((2, 6))
-    expected = recur(made, "dien/gru1/gru_cell", stages["item_his_eb"], attention, CODED) * kept
+    expected = recur(dien, "dien/gru1/gru_cell", stages["item_his_eb"], attention, CODED) * mask
     assert np.abs(expected - stages["gru1_out"]).max() < 1e-5
 
 
@@ -64,33 +64,33 @@ def test_attention_stays_inside_the_mask_and_sums_to_one():
 
 
 def test_a_score_of_the_independent_form_is_its_rows_own():
-    made, inputs = network(independent=True), batch([4, 7, 2, 1])
-    together = run(made, inputs)["y_hat"]
+    dien, inputs = network(independent=True), batch([4, 7, 2, 1])
+    together = run(dien, inputs)["y_hat"]
     for row in range(4):
         alone = {name: x[row : row + 1] for name, x in inputs.items()}
-        assert np.abs(run(made, alone)["y_hat"] - together[row]).max() < 1e-6
-    wider = run(made, batch([4, 7, 2, 1], width=12))["y_hat"]
+        assert np.abs(run(dien, alone)["y_hat"] - together[row]).max() < 1e-6
+    wider = run(dien, batch([4, 7, 2, 1], width=12))["y_hat"]
     assert np.abs(wider - together).max() < 1e-6
 
 
 def test_a_score_of_the_reference_form_depends_on_batch_and_padding():
-    made, inputs = network(), batch([4, 7, 2, 1])
-    together = run(made, inputs)["dice2"]
-    alone = run(made, {name: x[:1] for name, x in inputs.items()})["dice2"]
+    dien, inputs = network(), batch([4, 7, 2, 1])
+    together = run(dien, inputs)["dice2"]
+    alone = run(dien, {name: x[:1] for name, x in inputs.items()})["dice2"]
     assert np.abs(alone - together[:1]).max() > 1e-3
-    assert np.abs(run(made, batch([4, 7, 2, 1], width=12))["dice2"] - together).max() > 1e-3
+    assert np.abs(run(dien, batch([4, 7, 2, 1], width=12))["dice2"] - together).max() > 1e-3
 
 
 @pytest.mark.parametrize("form", EVOLUTIONS)
 def test_every_form_learns(form):
     torch.manual_seed(0)
-    made = DIEN(Config(*SIZES, evolution=form, independent=True)).train()
-    optimizer = torch.optim.Adam(made.parameters(), 0.01)
+    dien = DIEN(Config(*SIZES, evolution=form, independent=True)).train()
+    optimizer = torch.optim.Adam(dien.parameters(), 0.01)
     inputs = {name: torch.from_numpy(x) for name, x in batch([5, 4, 3, 2] * 8).items()}
     target = torch.arange(32) % 2
     losses = []
     for _ in range(15):
-        loss = -made(**inputs)[0][torch.arange(32), target].log().mean()
+        loss = -dien(**inputs)[0][torch.arange(32), target].log().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -99,14 +99,14 @@ def test_every_form_learns(form):
 
 
 def test_training_folds_statistics_for_dice():
-    made = DIEN(Config(*SIZES, independent=True)).train()
-    before = made["dien/fcn/dice_1/moving_mean"].clone()
-    made(**{name: torch.from_numpy(x) for name, x in batch([3, 2]).items()})
-    assert not torch.equal(before, made["dien/fcn/dice_1/moving_mean"])
-    made.eval()
-    before = made["dien/fcn/dice_1/moving_mean"].clone()
-    made(**{name: torch.from_numpy(x) for name, x in batch([3, 2]).items()})
-    assert torch.equal(before, made["dien/fcn/dice_1/moving_mean"])
+    dien = DIEN(Config(*SIZES, independent=True)).train()
+    before = dien["dien/fcn/dice_1/moving_mean"].clone()
+    dien(**{name: torch.from_numpy(x) for name, x in batch([3, 2]).items()})
+    assert not torch.equal(before, dien["dien/fcn/dice_1/moving_mean"])
+    dien.eval()
+    before = dien["dien/fcn/dice_1/moving_mean"].clone()
+    dien(**{name: torch.from_numpy(x) for name, x in batch([3, 2]).items()})
+    assert torch.equal(before, dien["dien/fcn/dice_1/moving_mean"])
 
 
 def test_sizes_come_from_the_tensors():

@@ -25,10 +25,10 @@ TOLERANCE = 1e-4
 def oracle(request) -> tuple[DIEN, dict[str, np.ndarray], dict[str, np.ndarray]]:
     """(network with the oracle's weights, inputs, outputs)."""
     stored = np.load(request.param)
-    given = {name: stored[f"in/{name}"] for name in (*INPUTS, *sorted(UNUSED))}
+    arguments = {name: stored[f"in/{name}"] for name in (*INPUTS, *sorted(UNUSED))}
     outputs = {name.removeprefix("out/"): stored[name] for name in stored if name.startswith("out/")}
-    assert len(given) + len(outputs) == len(stored.files), "there is data that this test does not know"
-    return build(request.param), given, outputs
+    assert len(arguments) + len(outputs) == len(stored.files), "there is data that this test does not know"
+    return build(request.param), arguments, outputs
 
 
 @cache
@@ -41,8 +41,8 @@ def build(path: Path) -> DIEN:
     return network
 
 
-def inputs_of(given: dict) -> dict[str, np.ndarray]:
-    return {name: given[name] for name in INPUTS}
+def inputs_of(arguments: dict) -> dict[str, np.ndarray]:
+    return {name: arguments[name] for name in INPUTS}
 
 
 def worst(ours, reference) -> float:
@@ -55,34 +55,34 @@ def test_there_is_reference_data():
 
 
 def test_every_stage_in_pytorch(oracle):
-    network, given, outputs = oracle
-    stages = run(network, inputs_of(given))
+    network, arguments, outputs = oracle
+    stages = run(network, inputs_of(arguments))
     assert outputs.keys() <= stages.keys() | OTHERS
     compared = {name: worst(stages[name], reference) for name, reference in outputs.items() if name in stages}
     assert "y_hat" in compared and max(compared.values()) <= TOLERANCE, compared
 
 
 def test_a_row_alone_has_other_batch_statistics(oracle):
-    network, given, outputs = oracle
-    alone = run(network, {name: x[:1] for name, x in inputs_of(given).items()})["y_hat"]
+    network, arguments, outputs = oracle
+    alone = run(network, {name: x[:1] for name, x in inputs_of(arguments).items()})["y_hat"]
     assert worst(alone, outputs["y_hat_row0_alone"]) <= TOLERANCE
 
 
 def test_losses(oracle):
-    network, given, outputs = oracle
+    network, arguments, outputs = oracle
     with torch.no_grad():
-        stages = network.stages(**{name: torch.from_numpy(x) for name, x in inputs_of(given).items()})
-        others = network.items(*(torch.from_numpy(given[f"noclk_{kind}"][..., 0]) for kind in ("mid", "cat")))
-        mask = torch.from_numpy(given["mask"])
+        stages = network.stages(**{name: torch.from_numpy(x) for name, x in inputs_of(arguments).items()})
+        others = network.items(*(torch.from_numpy(arguments[f"noclk_{kind}"][..., 0]) for kind in ("mid", "cat")))
+        mask = torch.from_numpy(arguments["mask"])
         auxiliary = network.auxiliary_loss(stages["gru1_out"], stages["item_his_eb"], others, mask).item()
-        main = -(stages["y_hat"].log() * torch.from_numpy(given["target"])).mean().item()
+        main = -(stages["y_hat"].log() * torch.from_numpy(arguments["target"])).mean().item()
     assert abs(auxiliary - outputs["aux_loss"]) <= TOLERANCE
     assert abs(main + auxiliary - outputs["loss"]) <= TOLERANCE
 
 
 def test_openvino(oracle, tmp_path):
-    network, given, outputs = oracle
-    inputs = inputs_of(given)
+    network, arguments, outputs = oracle
+    inputs = inputs_of(arguments)
     path = convert(network, tmp_path / "dien.xml", inputs["mid_his"].shape[1])
     model = ClickModel(path, cache=None, **EXACT)
     y_hat, attention = model.infer(inputs)
@@ -94,8 +94,8 @@ def test_openvino(oracle, tmp_path):
 
 def test_openvino_with_ragged_histories(oracle, tmp_path):
     """The pipeline's reference mode pads to the longest row with item 0, as the authors' evaluation does."""
-    network, given, _ = oracle
-    inputs = inputs_of(given)
+    network, arguments, _ = oracle
+    inputs = inputs_of(arguments)
     padding = 1 - inputs["mask"].astype(int)
     inputs |= {name: inputs[name] * (1 - padding) for name in ("mid_his", "cat_his")}
     path = convert(network, tmp_path / "dien.xml", inputs["mid_his"].shape[1] + 3)

@@ -14,10 +14,10 @@ from tests.dien.small import write_ratings
 
 @pytest.fixture
 def small(tmp_path, monkeypatch) -> data.MovieLens:
-    made = data.movielens(write_ratings(tmp_path / "ratings", users=30))
-    monkeypatch.setattr(data, "movielens", lambda: made)
+    movies = data.movielens(write_ratings(tmp_path / "ratings", users=30))
+    monkeypatch.setattr(data, "movielens", lambda: movies)
     monkeypatch.setattr(training, "BATCH_SIZE", 64)
-    return made
+    return movies
 
 
 @pytest.mark.parametrize("form", training.FORMS)
