@@ -18,6 +18,7 @@ from importlib import metadata
 from pathlib import Path
 
 from utils import bench, compare, tables
+from utils.files import replaced
 from utils.paths import ROOT
 
 SCHEMA = Path(__file__).with_name("results.schema.json")
@@ -280,14 +281,9 @@ def _versions() -> dict[str, str]:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all; line ends are the same on every system, so that --check agrees."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
+    """Write a text whose line ends are the same on every system, so that --check agrees."""
+    with replaced(path) as partial:
         partial.write_bytes(text.encode())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from pathlib import Path
 from time import perf_counter
 
 from utils import preflight, report
+from utils.files import replaced
 from utils.paths import ROOT
 
 
@@ -117,7 +118,8 @@ def run(
             print(f"\nFAIL: {error}", file=sys.stderr)
             return 1
         if passed or output:
-            _place(written, output or standing)
+            with replaced(output or standing) as partial:
+                shutil.copyfile(written, partial)
             print(f"Results: {output or standing}")
         for sentence in failing:
             print(f"FAIL: {sentence}", file=sys.stderr)
@@ -151,17 +153,6 @@ def _labels(book) -> dict[int, tuple[int, str]]:
             labels[index] = (len(labels) + 1, (heading or lines[0])[:70])
             heading = ""
     return labels
-
-
-def _place(results: Path, target: Path) -> None:
-    """Copy whole or not at all."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
-        shutil.copyfile(results, partial)
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -188,7 +188,7 @@ def test_catalogue_row(collection):
     report.regenerate(collection)
     assert (collection / "README.md").read_text(encoding="utf-8") == (
         "top\n<!-- results:catalogue -->\n"
-        "| Use case | Measured with | Largest difference from PyTorch | Quality | Speed | Verdict |\n"
+        "| Use case | Measured with | Difference closest to tolerance | Quality | Speed | Verdict |\n"
         "| --- | --- | --- | --- | --- | --- |\n"
         "| [A toy model](notebooks/toy/toy.ipynb) | tiny, CPU "
         "| 1.00e-05 (decoder \\| all layers; tolerance 1.00e-04) "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 from collections.abc import Callable, Iterable
 from math import cos, pi
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from utils.bench import torch_precision
+from utils.files import replaced
 from utils.training.muon import Muon
 
 SAVE_EVERY = 250  # steps
@@ -37,7 +37,6 @@ def optimise(
     `muon`, which are `matrices` of hidden layers. The state is kept in `path`, and a run that was stopped goes on from
     it. What is drawn from `rng` is a function of `seed` and the step.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     keep_memory()
     learned = [p for p in network.parameters() if p.requires_grad]
     hidden = {id(matrix): matrix for matrix in muon}
@@ -72,8 +71,8 @@ def optimise(
         if step % SAVE_EVERY == SAVE_EVERY - 1 or step == steps - 1:
             state = {"network": network.state_dict(), "step": step + 1}
             state["optimizers"] = [optimizer.state_dict() for optimizer, _ in optimizers]
-            torch.save(state, path.with_suffix(".partial"))
-            os.replace(path.with_suffix(".partial"), path)
+            with replaced(path) as partial:
+                torch.save(state, partial)
     network.eval()
 
 
