@@ -22,21 +22,19 @@ TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_gener
 SCRIPT = """
 import json, sys
 from pathlib import Path
-from utils import paths, weights
+from notebooks.deepseek_serving import convert
+from notebooks.deepseek_serving.pipeline import Client
+from notebooks.deepseek_serving.server import repository, serve
+from utils import paths
 
-if __name__ == "__main__":
-    paths.ROOT = Path(sys.argv[1])
-    from notebooks.deepseek_serving import convert
-    from notebooks.deepseek_serving.pipeline import Client
-    from notebooks.deepseek_serving.server import repository, serve
-
-    convert.MODELS["released"]["ram_gb"] = 1  # the real one's need is not this one's
-    folder = repository.write(Path(sys.argv[1]) / "models", "released", convert.prepare("released"))
-    with serve(folder, kind="local", quiet=True) as server:
-        with Client(server.url, thinks=convert.MODELS["released"]["thinks"]) as client:
-            reply = client.chat("abc", max_tokens=8, temperature=0, ignore_eos=True)
-    print(json.dumps({"tokens": reply.completion_tokens, "prompt": reply.prompt_tokens,
-                      "reasoning": reply.reasoning, "answer": reply.answer}))
+paths.ROOT = Path(sys.argv[1])
+convert.MODELS["released"]["ram_gb"] = 1  # the random model is smaller than the released one
+folder = repository.write(Path(sys.argv[1]) / "models", "released", convert.prepare("released"))
+with serve(folder, kind="local", quiet=True) as server:
+    with Client(server.url, thinks=convert.MODELS["released"]["thinks"]) as client:
+        reply = client.chat("abc", max_tokens=8, temperature=0, ignore_eos=True)
+print(json.dumps({"tokens": reply.completion_tokens, "prompt": reply.prompt_tokens,
+                  "reasoning": reply.reasoning, "answer": reply.answer}))
 """
 
 

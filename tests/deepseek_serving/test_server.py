@@ -19,7 +19,7 @@ from notebooks.deepseek_serving.server import repository
 from tests.deepseek_serving.fakes import http, wait_for
 
 ROOT = Path(__file__).parents[2]
-MODULE = "notebooks.deepseek_serving.server.process"
+MODULE = "notebooks.deepseek_serving.server"
 STAND_IN = "tests.deepseek_serving.fake_server"
 PROMPT = [{"role": "user", "content": "Count from one to twenty in words."}]
 
@@ -138,7 +138,7 @@ def test_it_ends_with_an_exception(toy, stand_in):
 def test_a_killed_parent_takes_its_server_along(toy):
     code = (
         "import sys, time, pathlib\n"
-        "from notebooks.deepseek_serving import server\n"
+        "from notebooks.deepseek_serving.server import process as server\n"
         f"server.MODULE = {STAND_IN!r}\n"
         "with server.serve(pathlib.Path(sys.argv[1]), kind='local', quiet=True) as one:\n"
         "    print(one.pid, flush=True)\n"

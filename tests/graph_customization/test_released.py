@@ -20,25 +20,22 @@ COMMIT = "5" * 40
 SCRIPT = """
 import json, sys
 from pathlib import Path
-from utils import paths, weights
+import numpy as np, openvino as ov, openvino_genai
+from notebooks.graph_customization.convert import MODEL_XML, MODELS, prepare
+from notebooks.graph_customization.pipeline import InsertSlice, customize
+from utils import paths
+from utils.models.llm import FP32_PROPERTIES, Session
 
-if __name__ == "__main__":
-    paths.ROOT = Path(sys.argv[1])
-    from notebooks.graph_customization.convert import MODEL_XML, MODELS, prepare
-    from notebooks.graph_customization.pipeline import InsertSlice, customize
-    import numpy as np, openvino as ov
-    from utils.models.llm import FP32_PROPERTIES, Session
-
-    MODELS["released"]["ram_gb"] = 1  # the real one's need is not this one's
-    folder = prepare("released", "INT4")
-    graph = ov.Core().read_model(folder / MODEL_XML)
-    prompt = np.arange(5, 25)[None]
-    before = Session(graph, **FP32_PROPERTIES).generate(prompt, 8).tolist()
-    report = customize(graph, [InsertSlice()])
-    after = Session(graph, **FP32_PROPERTIES).generate(prompt, 8).tolist()
-    import openvino_genai
-    text = openvino_genai.LLMPipeline(str(folder), "CPU").generate("abc", max_new_tokens=4)
-    print(json.dumps({"changed": report.changed, "before": before, "after": after, "text": text}))
+paths.ROOT = Path(sys.argv[1])
+MODELS["released"]["ram_gb"] = 1  # the random model is smaller than the released one
+folder = prepare("released", "INT4")
+graph = ov.Core().read_model(folder / MODEL_XML)
+prompt = np.arange(5, 25)[None]
+before = Session(graph, **FP32_PROPERTIES).generate(prompt, 8).tolist()
+report = customize(graph, [InsertSlice()])
+after = Session(graph, **FP32_PROPERTIES).generate(prompt, 8).tolist()
+text = openvino_genai.LLMPipeline(str(folder), "CPU").generate("abc", max_new_tokens=4)
+print(json.dumps({"changed": report.changed, "before": before, "after": after, "text": text}))
 """
 
 
