@@ -21,8 +21,8 @@ import psutil
 from utils import preflight
 from utils.locks import alone
 
-PAUSE = 0.05  # seconds for other threads to go to sleep
-SHORT = 500  # ms: waking threads takes longer than what is to be measured
+PAUSE_S = 0.05  # for other threads to go to sleep
+SHORT_MS = 500  # below this, waking threads can take longer than the call
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ def interleave(callables: Mapping[str, Callable[[], object]], rounds: int = 5, w
     for turn in range(rounds):
         start = turn % len(labels)
         for label in labels[start:] + labels[:start]:
-            sleep(PAUSE)
+            sleep(PAUSE_S)
             took = _milliseconds(callables[label])
-            samples[label].append(took if took > SHORT else _milliseconds(callables[label]))
+            samples[label].append(took if took > SHORT_MS else _milliseconds(callables[label]))
     return {label: Timing.of(taken) for label, taken in samples.items()}
 
 
@@ -107,8 +107,9 @@ def row(
 def peak_rss_mb(function: Callable, *args) -> float:
     """Peak resident memory in MB of a fresh process that calls an importable function and nothing else.
 
-    Interpreter and imports count, as they do for a user; so compare two such numbers, or read it beside the
-    model's size. Exceptions of the function are raised here; a killed process becomes a RuntimeError.
+    Interpreter and imports count, as they do for a user; so compare two such numbers, or
+    compare it with the model's size. Exceptions of the function are raised in the caller, RuntimeError when the process
+    is killed.
     """
     return preflight.in_child(_peak_after, function, args, what=f"Measuring the memory of {function.__name__}")
 
@@ -184,26 +185,28 @@ def matmul_gflops(dtype: str = "f32", size: int = 2048) -> float:
 
 @cache
 def torch_precision() -> str:
-    """At which precision PyTorch is faster here: "BF16" where the processor has arithmetic for it, else "FP32", as it
-    makes BF16 up of that, many times slower."""
+    """The precision at which PyTorch is faster on this processor, "BF16" or "FP32".
+
+    Without BF16 arithmetic, PyTorch emulates it in FP32, many times slower.
+    """
     import openvino as ov
 
     return "BF16" if "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES") else "FP32"
 
 
 def torch_precisions() -> tuple[str, ...]:
-    """Those worth timing PyTorch at: "FP32", and "BF16" where that is faster."""
+    """The precisions at which PyTorch is timed: "FP32", and "BF16" where that is faster."""
     return tuple(dict.fromkeys(("FP32", torch_precision())))
 
 
 def arithmetic(precision: str) -> str:
-    """How rows name a precision of an IR: FP16 weights are computed with in BF16, where the processor can."""
+    """The name of an IR's precision in rows: with FP16 weights, OpenVINO computes in BF16 where the processor can."""
     return "BF16" if precision == "FP16" and torch_precision() == "BF16" else precision
 
 
 @contextmanager
 def exclusive(lock: str | Path | None = None) -> Iterator[dict]:
-    """One benchmark at a time on this machine: waits for the lock, then yields the load found at the start.
+    """Let one benchmark at a time run on this machine: wait for the lock, then yield the load at the start.
 
     The dict has `background_cpu_percent` (of all cores, over half a second) and `background_load`
     (processes that ran or waited, averaged over a minute). `lock` is a file; the default lies in the

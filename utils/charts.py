@@ -1,4 +1,4 @@
-"""What the lessons' figures have in common: colours, boxes with arrows between them, bars of quality rows."""
+"""What the figures of notebooks share: colours, boxes with arrows between them, bar charts of quality rows."""
 
 from __future__ import annotations
 
@@ -30,9 +30,11 @@ def arrows(axes: Axes, boxes: Sequence[Text]) -> None:
 
 
 def bars_by_kind(rows: Iterable[Mapping], metric: str, label: str) -> Figure:
-    """Bars of the quality rows (`utils.compare`) whose metric begins with `metric`, shares of one: a group for each
-    kind, which the rest of the metric names, and a bar for each precision; the controls, which must stay below, are
-    marks. label: of the axis."""
+    """A bar chart of the quality rows (`utils.compare`) whose metric begins with `metric`; values lie in 0..1.
+
+    There is a group of bars for each kind, which the rest of the metric names, and a bar for each precision. Negative
+    controls are marks. label: of the axis.
+    """
     rows = [row for row in rows if row["metric"].startswith(metric) and row["threshold"] is not None]
     kinds = list(dict.fromkeys(row["metric"] for row in rows))
     precisions = list(dict.fromkeys(row["precision"] for row in rows if "controls" not in row))
@@ -55,9 +57,9 @@ def bars_by_kind(rows: Iterable[Mapping], metric: str, label: str) -> Figure:
     return figure
 
 
-def _values(rows: Sequence[Mapping], kinds: Sequence[str], field: str, wanted: str) -> dict[int, float]:
-    """The value in each kind's group, by the group's number, of the rows whose `field` is `wanted`."""
-    return {kinds.index(row["metric"]): row["value"] for row in rows if row.get(field) == wanted}
+def _values(rows: Sequence[Mapping], kinds: Sequence[str], field: str, value: str) -> dict[int, float]:
+    """The value in each kind's group, by the group's number, of the rows whose `field` is `value`."""
+    return {kinds.index(row["metric"]): row["value"] for row in rows if row.get(field) == value}
 
 
 def quality_bars(rows: Iterable[Mapping]) -> Figure:
@@ -69,14 +71,14 @@ def quality_bars(rows: Iterable[Mapping]) -> Figure:
     for axes in panels[len(metrics) :]:
         axes.axis("off")
     for axes, metric in zip(panels, metrics, strict=False):
-        mine = [row for row in rows if row["metric"] == metric]
-        bars = {row["precision"]: row["value"] for row in mine if "controls" not in row}
+        of_metric = [row for row in rows if row["metric"] == metric]
+        bars = {row["precision"]: row["value"] for row in of_metric if "controls" not in row}
         axes.bar(list(bars), list(bars.values()), color=[COLOURS[i % len(COLOURS)] for i in range(len(bars))])
-        for row in mine:
+        for row in of_metric:
             if "controls" in row:
                 axes.plot(len(bars), row["value"], "v", color=INK, clip_on=False)
                 axes.axhline(row["threshold"], color=INK, linestyle=":", linewidth=1)
                 axes.set_xticks([*range(len(bars)), len(bars)], [*bars, "control"])
-        axes.set_title(f"{metric}\n{mine[0]['better']} is better", fontsize=8, color=INK)
+        axes.set_title(f"{metric}\n{of_metric[0]['better']} is better", fontsize=8, color=INK)
         axes.tick_params(labelsize=7)
     return figure

@@ -11,18 +11,18 @@ from utils import paths
 
 def parser(package: str, description: str) -> argparse.ArgumentParser:
     """A parser with the arguments `folder` and `--device`; package: the command's `__package__`."""
-    made = argparse.ArgumentParser(
+    result = argparse.ArgumentParser(
         prog=f"python -m {package}",
         description=description,
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    made.add_argument("folder", nargs="?", help="the converted model; without it, the tiny one of this repository")
-    made.add_argument("--device", default="CPU", help="OpenVINO's name of the device")
-    return made
+    result.add_argument("folder", nargs="?", help="the converted model; without it, the tiny one of this repository")
+    result.add_argument("--device", default="CPU", help="OpenVINO's name of the device")
+    return result
 
 
 def tiny(package: str, *arguments) -> Path:
-    """What the notebook's `convert.prepare(*arguments)` returns. Only here PyTorch is needed."""
+    """What the notebook's `convert.prepare(*arguments)` returns. Nothing else in a command needs PyTorch."""
     case = paths.notebook_dir(package).name
     return importlib.import_module(f"notebooks.{case}.convert").prepare(*arguments)
 

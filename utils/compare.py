@@ -1,8 +1,8 @@
 """Rows of the parity and quality tables, and the one place where `pass` is computed from value and threshold.
 
-A parity row sets one sub-model against PyTorch. A quality row sets a task metric against its threshold. A
-control row measures the same metric on something that must lose, which shows that the metric can tell good
-from bad.
+A parity row compares one sub-model with PyTorch. A quality row compares a task metric with its threshold. A control
+row is a negative control: it measures the same metric where it has to miss the threshold, which shows that the metric
+discriminates.
 """
 
 import math
@@ -65,7 +65,7 @@ def quality(
 
 
 def control(metric: str, name: str, value: float, threshold: float, better: str) -> dict:
-    """The row of a control: `metric` measured on something that must lose, such as "zero points ignored".
+    """The row of a negative control: `metric` of something deliberately wrong, such as "zero points ignored".
 
     `threshold` and `better` are those of the metric it controls. It passes when its value fails that
     threshold.
@@ -96,8 +96,8 @@ def passes(row: Mapping) -> bool | None:
     return bool(reached) != ("controls" in row)
 
 
-def sentence(row: Mapping) -> str:
-    """What a row says, in words: the value and what it was held against."""
+def describe(row: Mapping) -> str:
+    """A row in words: the value and the limit that it was compared with."""
     if "stage" in row:
         difference, tolerance = row["max_abs_diff"], row["tolerance"]
         return f"{row['stage']} differs from PyTorch by {difference:.3g}, tolerance {tolerance:.3g}"
@@ -115,7 +115,7 @@ def sentence(row: Mapping) -> str:
 
 
 def table(rows: Iterable[Mapping]):
-    """The rows as a pandas DataFrame; its last column `pass` is computed anew: True, False or "reported"."""
+    """The rows as a pandas DataFrame; its last column `pass` is computed from the row: True, False or "reported"."""
     import pandas as pd
 
     rows = list(rows)
@@ -135,7 +135,7 @@ def check(rows: Iterable[Mapping]) -> None:
     rows = list(rows)
     if not rows:
         raise AssertionError("There is no row to check: the table is empty.")
-    failing = [sentence(row) for row in rows if passes(row) is False]
+    failing = [describe(row) for row in rows if passes(row) is False]
     if failing:
         raise AssertionError(f"{len(failing)} of {len(rows)} rows fail: " + "; ".join(failing) + ".")
 

@@ -30,14 +30,13 @@ def cached(
     versions: Sequence[str] = PACKAGES,
     code: Callable | None = None,
 ) -> Path:
-    """The folder `models/ir/<name>-<key>` that `build(folder)` filled, now or in an earlier run.
+    """The folder `models/ir/<name>-<key>` that `build(folder)` filled in this run or in an earlier one.
 
-    `checkpoint` is a path (file or folder, hashed) or a digest. `arguments` is whatever else shapes the
-    result, as JSON values. `versions` names the packages whose version does. `code` is the function whose
-    module, with what that imports of this project, is converted anew when it changes: `build`, unless that
-    only calls it. Raises ValueError for a name or arguments that cannot be used, RuntimeError when `build`
-    wrote nothing; what `build` raises passes through. Whatever goes wrong, no folder is left that a later
-    call trusts.
+    checkpoint: a path (file or folder, hashed) or a digest. arguments: whatever else shapes the result, as JSON values.
+    versions: the packages whose versions shape it. code: the function whose module, with what that imports of this
+    project, is part of the key; by default `build`. Raises ValueError for a name or arguments that cannot be used,
+    RuntimeError when `build` wrote nothing; what `build` raises passes through. Whatever goes wrong, no folder is left
+    that a later call trusts.
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise ValueError(f"{name!r} cannot name a conversion: use letters, digits, '.', '_' and '-'.")
@@ -104,10 +103,10 @@ def checkpoint_sha256(path: Path) -> str:
     )
     if not names:
         raise ValueError(f"The checkpoint {path} is an empty folder.")
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in names:
-        whole.update(f"{name}\0{known.get(path / name) or sha256(path / name)}\n".encode())
-    return whole.hexdigest()
+        digest.update(f"{name}\0{known.get(path / name) or sha256(path / name)}\n".encode())
+    return digest.hexdigest()
 
 
 def _receipt(path: Path) -> dict[Path, str]:
@@ -129,10 +128,10 @@ def _receipt(path: Path) -> dict[Path, str]:
 def _code(module: str) -> str:
     """SHA-256 of the sources that a module's functions consist of, without those that only fetch and cache files."""
     caching = sources.reachable(__name__) | sources.reachable("utils.weights")
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in sorted(sources.reachable(module, paths.ROOT) - caching):
-        whole.update(f"{name}\0{sources.file_of(name, paths.ROOT).read_text(encoding='utf-8')}\n".encode())
-    return whole.hexdigest()
+        digest.update(f"{name}\0{sources.file_of(name, paths.ROOT).read_text(encoding='utf-8')}\n".encode())
+    return digest.hexdigest()
 
 
 def _version(package: str) -> str | None:
@@ -143,7 +142,7 @@ def _version(package: str) -> str | None:
 
 
 def _is_path(checkpoint: str | Path) -> bool:
-    """A path given as text counts too, if it exists: taken for a digest it would never change the key."""
+    """Whether a checkpoint is a path. Text that names an existing file is one: as a digest it would never change."""
     return isinstance(checkpoint, Path) or Path(checkpoint).exists()
 
 

@@ -17,7 +17,7 @@ os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when a page is made, so
 HOST = "127.0.0.1"
 MAX_UPLOAD = "20mb"
 MAX_WAITING = 16
-EVERY = 0.05  # seconds between two updates of the page
+UPDATE_INTERVAL_S = 0.05  # between two updates of the page
 
 
 def cases(notebooks: Path = ROOT / "notebooks") -> list[str]:
@@ -40,7 +40,7 @@ def queue_options() -> dict:
 def launch_options(port: int | None = None) -> dict:
     """Arguments for `Blocks.launch`: this machine only, nothing reported or recorded, small uploads.
 
-    Without a port Gradio takes the first free one from 7860 on. An error's sentence is shown to the visitor.
+    Without a port Gradio takes the first free one from 7860 on. The visitor sees the messages of exceptions.
     """
     return {
         "server_name": HOST,
@@ -60,10 +60,9 @@ def launch_options(port: int | None = None) -> dict:
 
 
 def start(blocks, port: int | None = None) -> str:
-    """Serve a page in the background and return its address, also from a notebook, where it is not embedded: a
-    saved notebook would show a dead frame.
+    """Serve a page in the background and return its address.
 
-    Raises OSError when the port is taken.
+    A notebook does not embed it: a saved notebook would show a dead frame. Raises OSError when the port is taken.
     """
     _reach_loopback_directly()
     blocks.queue(**queue_options())
@@ -76,8 +75,10 @@ def start(blocks, port: int | None = None) -> str:
 
 
 def picture_file(height: int):
-    """A Gradio input for a picture, which comes as the path of the file that was sent, whatever is in it: what is wrong
-    with it is for the pipeline to say. None without one."""
+    """A Gradio input for a picture, whose value is the path of the file that was sent, or None.
+
+    The file can hold anything: the pipeline reports what is wrong with it.
+    """
     import gradio as gr
 
     sources = ["upload", "webcam", "clipboard"]
@@ -88,11 +89,11 @@ def picture_file(height: int):
     return picture
 
 
-def beside(work: Callable[[threading.Event], None], heard: Callable[[], int]) -> Iterator[None]:
-    """Yield whenever there is more to show while `work` runs in a thread, so that a slow page does not slow the model.
+def run_in_background(work: Callable[[threading.Event], None], count: Callable[[], int]) -> Iterator[None]:
+    """Run `work` in a thread and yield whenever there is more to show, so that a slow page does not slow the model.
 
-    work: ends early once the event that it is given is set, when the visitor leaves and this generator is closed; what
-    it raises is raised here. heard: how much there is to show by now.
+    work: gets an event, which is set when the visitor leaves and this generator is closed: it then ends early. What it
+    raises is raised by the generator. count: how many pieces there are to show.
     """
     errors: list[Exception] = []
     left = threading.Event()
@@ -108,9 +109,9 @@ def beside(work: Callable[[threading.Event], None], heard: Callable[[], int]) ->
     shown = 0
     try:
         while thread.is_alive():
-            thread.join(EVERY)
-            if heard() > shown:
-                shown = heard()
+            thread.join(UPDATE_INTERVAL_S)
+            if count() > shown:
+                shown = count()
                 yield
     finally:
         left.set()
@@ -123,14 +124,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m utils.demo", description="Show a use case's demo.")
     parser.add_argument("case", help=f"one of: {', '.join(cases())}")
     parser.add_argument("--port", type=int, help="default: the first free one from 7860 on")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        blocks = load(given.case)
+        blocks = load(options.case)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
     try:
-        print(f"The demo of {given.case} is at {start(blocks, given.port)} (Ctrl-C ends it)", flush=True)
+        print(f"The demo of {options.case} is at {start(blocks, options.port)} (Ctrl-C ends it)", flush=True)
         blocks.block_thread()
     except OSError as error:
         print(error, file=sys.stderr)

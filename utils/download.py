@@ -1,8 +1,8 @@
 """Getting bytes into a folder: from a URL, out of a pinned package's wheel, from a model hub.
 
-A transfer resumes where an earlier one, or an earlier process, was cut; what stops it for good becomes a
-`FetchError`, a sentence with the way out. Nothing here decides whether a file can be trusted: the caller
-checks every hash before it uses the folder.
+A transfer resumes where an earlier one, or an earlier process, was cut. What stops it for good becomes a `FetchError`,
+whose message says what to do. This module does not decide whether a file can be trusted: the caller checks every hash
+before it uses the folder.
 """
 
 import importlib.metadata
@@ -17,9 +17,9 @@ from pathlib import Path, PurePosixPath
 
 from utils import preflight
 
-STALL_SECONDS = 30.0  # a server silent for so long is taken for dead; a slow one is not
+STALL_S = 30.0  # a server silent for so long is taken for dead; a slow one is not
 FRUITLESS_ATTEMPTS = 5  # attempts in a row that bring no new byte
-BACKOFF_SECONDS = 0.5  # doubled after each of these
+BACKOFF_S = 0.5  # doubled after each of these
 MARKER = ".partial"  # file in an unfinished folder that says what it is to become
 
 
@@ -81,9 +81,9 @@ def from_url(
         try:
             _transfer(client, address, dict(headers or {}), part, tag, hash_known, progress)
             if size is not None and _length(part) != size:
-                found = _length(part)
+                length = _length(part)
                 part.unlink()
-                raise _TryAgain(f"{found} bytes came in place of {size}")
+                raise _TryAgain(f"{length} bytes came in place of {size}")
             break
         except (httpx.TransportError, _TryAgain) as error:
             if isinstance(error, httpx.ConnectError) and furthest == at_start:
@@ -98,7 +98,7 @@ def from_url(
                     f"{address} was given up after {fruitless} attempts without progress, the last with: "
                     f"{error or type(error).__name__}. The next run goes on from byte {_length(part)}."
                 ) from error
-            time.sleep(BACKOFF_SECONDS * 2**fruitless if fruitless else 0)
+            time.sleep(BACKOFF_S * 2**fruitless if fruitless else 0)
     os.replace(part, target)
     tag.unlink(missing_ok=True)
 
@@ -116,7 +116,7 @@ def _transfer(client, address, headers, part: Path, tag: Path, hash_known: bool,
     headers["Accept-Encoding"] = "identity"  # ranges and lengths must count the bytes of the file itself
     if have:
         headers |= {"Range": f"bytes={have}-"} | ({"If-Range": validator} if validator else {})
-    with client.stream("GET", address, headers=headers, follow_redirects=True, timeout=STALL_SECONDS) as reply:
+    with client.stream("GET", address, headers=headers, follow_redirects=True, timeout=STALL_S) as reply:
         status, etag = reply.status_code, reply.headers.get("etag", "")
         span = reply.headers.get("content-range", "")
         if status == 416:
@@ -142,7 +142,7 @@ def _transfer(client, address, headers, part: Path, tag: Path, hash_known: bool,
         check_disk(length or 0, part.parent, target_name := part.name.removesuffix(".part"))
         have = have if status == 206 else 0
         with part.open("ab" if status == 206 else "wb") as file:
-            # Written before the first byte, so that no part lies beside the tag of another file. Weak tags
+            # Written before the first byte, so that no part is taken for one of another file. Weak tags
             # promise the same meaning, not the same bytes.
             steady = plain and not etag.startswith("W/")
             tag.write_text((etag or reply.headers.get("last-modified", "")) if steady else "")
@@ -166,7 +166,7 @@ def _refused(address: str, status: int) -> str:
 def from_wheel(
     package: str,
     version: str,
-    wanted: str,
+    file: str,
     folder: Path,
     *,
     wheels: Path | None = None,
@@ -188,26 +188,26 @@ def from_wheel(
         if progress:
             print(f"fetching {requirement}", file=sys.stderr)
         done = subprocess.run([*command, "-d", scratch], capture_output=True, text=True, errors="replace")
-        found = sorted(Path(scratch).glob("*.whl"))
-        if done.returncode or not found:
+        wheel = next(iter(sorted(Path(scratch).glob("*.whl"))), None)
+        if done.returncode or not wheel:
             last = (done.stderr.strip().splitlines() or ["nothing"])[-1].rstrip(".")
             raise FetchError(
                 f"pip could not fetch {requirement}{f' from {wheels}' if wheels else ''}: {last}. "
                 "Either this machine is offline (PIP_INDEX_URL names a mirror, WHEELS a folder of wheels) "
                 "or this version is no longer there."
             )
-        base = wanted if wanted.endswith("/") else wanted.rpartition("/")[0] + "/"
-        with zipfile.ZipFile(found[0]) as archive:
+        base = file if file.endswith("/") else file.rpartition("/")[0] + "/"
+        with zipfile.ZipFile(wheel) as archive:
             names = [name for name in archive.namelist() if not name.endswith("/")]
-            picked = [name for name in names if name == wanted or base == wanted and name.startswith(base)]
+            picked = [name for name in names if name == file or base == file and name.startswith(base)]
             if not picked:
-                raise FetchError(f"{found[0].name} holds no {wanted}. It holds: {', '.join(names[:10])}.")
+                raise FetchError(f"{wheel.name} holds no {file}. It holds: {', '.join(names[:10])}.")
             check_disk(sum(archive.getinfo(name).file_size for name in picked), folder, requirement)
             for name in picked:
                 target = member(folder, name.removeprefix(base))
                 target.parent.mkdir(parents=True, exist_ok=True)
-                with archive.open(name) as source, target.open("wb") as file:
-                    shutil.copyfileobj(source, file, 1 << 20)
+                with archive.open(name) as source, target.open("wb") as copy:
+                    shutil.copyfileobj(source, copy, 1 << 20)
 
 
 def _pip_resumes() -> bool:
@@ -231,9 +231,9 @@ def from_hub(
 
     huggingface_hub resolves the revision, lists the files and gives address, token and cache, so that
     HF_ENDPOINT, HF_TOKEN, HF_HOME and HF_HUB_OFFLINE mean what they always mean. The bytes come through
-    `from_url`, because since 1.18 huggingface_hub begins a file anew when the process fetching it died.
+    `from_url`, because since 1.18 huggingface_hub starts a file again when the process fetching it died.
     `hashes` (path -> sha256) are the recorded ones, None at first. Returns the commit and the sha256 that the
-    hub itself states for its large files. Raises FetchError; what came is kept for the next call.
+    hub itself states for its large files. Raises FetchError; what has arrived is kept for the next call.
     """
     import httpx
     import huggingface_hub as hub
@@ -247,7 +247,7 @@ def from_hub(
     )
     try:
         api = hub.HfApi(endpoint=endpoint)
-        info = api.model_info(repo, revision=revision, files_metadata=True, timeout=STALL_SECONDS)
+        info = api.model_info(repo, revision=revision, files_metadata=True, timeout=STALL_S)
         commit, entries = info.sha, {entry.rfilename: entry for entry in info.siblings}
     except (httpx.TransportError, errors.OfflineModeIsEnabled) as error:
         if not hashes:

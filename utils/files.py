@@ -1,4 +1,4 @@
-"""Files: their hashes, and writing them whole or not at all. Standard library only."""
+"""Hashes of files, and atomic writes. Standard library only."""
 
 import hashlib
 import os
@@ -16,9 +16,9 @@ def sha256(path: str | Path) -> str:
 
 @contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """Yield a place of the same name to write to; what is there when the block ends takes the place of `path`.
+    """Write a file atomically: yield a path of the same name; the file written there replaces `path` after the block.
 
-    Files written beside it, such as the .bin of an IR, move with it, before it. An exception leaves `path` as it was.
+    Other files in its folder, such as the .bin of an IR, are moved first. An exception leaves `path` as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".partial-", dir=path.parent) as folder:

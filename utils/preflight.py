@@ -43,7 +43,7 @@ def check(ram_gb: float = 0, disk_gb: float = 0, path: str | Path | None = None,
     if path is None:
         path = models_dir()
     place = Path(path).absolute()
-    while not place.exists():  # the folder may be about to be made
+    while not place.exists():  # the folder itself may not exist yet
         place = place.parent
     if (free := shutil.disk_usage(place).free / GB) < disk_gb:
         raise NotEnough(
@@ -64,11 +64,11 @@ def total_gb() -> float:
 
 
 def in_child(function: Callable, *args, what: str = "The work", ram_gb: float = 0):
-    """Call an importable function in a fresh process and return its result, or raise its exception here.
+    """Call an importable function in a fresh process; return its result, or raise its exception.
 
-    All the memory goes back when the process ends. `ram_gb` is what the work needs: it is checked first and
-    named when it was not enough. Raises ValueError for a function that another process cannot import (one
-    written in a notebook cell, a lambda), RuntimeError when the process was killed or died.
+    All its memory is free again when the process ends. `ram_gb` is what the work needs: it is checked first, and named
+    in the message when it was not enough. Raises ValueError for a function that another process cannot import (of a
+    script, of a notebook's cell, a lambda), RuntimeError when the process was killed or died.
     """
     name = getattr(function, "__qualname__", "<no function>")
     if "<" in name or function.__module__ == "__main__":
@@ -87,31 +87,31 @@ def in_child(function: Callable, *args, what: str = "The work", ram_gb: float = 
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as child:
         try:
             answer, peak = _answer(child, job)
-        except BaseException:  # interrupted here
+        except BaseException:  # such as an interrupt of the kernel
             child.kill()
             raise
     try:
         succeeded, outcome = ForkingPickler.loads(answer)
     except (EOFError, UnpicklingError):  # it ended before it had written all of it
-        raise RuntimeError(_epitaph(what, child.returncode, peak, ram_gb)) from None
+        raise RuntimeError(_failure(what, child.returncode, peak, ram_gb)) from None
     if succeeded:
         return outcome
     raise outcome
 
 
 def _answer(child: subprocess.Popen, job: bytes) -> tuple[bytes, float]:
-    """Send a child its job and wait for its end: what it wrote, and the most memory it was seen to hold, in GB."""
+    """Send a child its job and wait for its end; returns its answer and its peak memory in GB, sampled every 0.1 s."""
     peak, unsent = 0.0, job
     while True:
         try:
             return child.communicate(unsent, timeout=0.1)[0], peak
         except subprocess.TimeoutExpired:
-            unsent = None  # `communicate` goes on with what it was given first
+            unsent = None  # `communicate` goes on with its first input
         with suppress(psutil.Error):
             peak = max(peak, psutil.Process(child.pid).memory_info().rss / GB)
 
 
-def _epitaph(what: str, exitcode: int | None, peak: float, ram_gb: float) -> str:
+def _failure(what: str, exitcode: int | None, peak: float, ram_gb: float) -> str:
     if exitcode != -getattr(signal, "SIGKILL", 9):
         return f"{what} failed: its process ended with status {exitcode} and no result. See its messages above."
     need = f"It needs {ram_gb:.3g} GB" if ram_gb else f"It had taken {peak:.2g} GB"
@@ -149,7 +149,7 @@ def _limits() -> Iterator[tuple[float, float]]:
 
 
 def _reclaimable(folder: Path, key: str) -> int:
-    """Bytes of file cache that count as used but are given up at need."""
+    """Bytes of file cache: they count as used, but are freed on demand."""
     try:
         fields = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
         return int(fields.get(key, 0))

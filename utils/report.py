@@ -1,8 +1,8 @@
-"""Results of a use case as JSON (schema-checked, verdict recomputed), and the README tables made from them.
+"""Results of a use case as JSON (checked against the schema, `pass` recomputed), and the tables of README files.
 
 `python -m utils.report` rewrites what stands between `<!-- results:NAME -->` and `<!-- /results -->` in
-README.md (NAME: catalogue) and in notebooks/*/README.md (NAME: parity, quality or speed); with `--check` it
-only tells what is stale.
+README.md (NAME: catalogue) and in notebooks/*/README.md (NAME: parity, quality or speed). With `--check` it
+only lists the files that are stale.
 """
 
 import argparse
@@ -81,22 +81,22 @@ def save(
 
 
 def save_bench(case: str, speed: Iterable[Mapping], notes: Mapping) -> Path:
-    """Write what `make bench` measured today on the CPU to BENCH; says so, returns the path."""
+    """Write what `make bench` measured today on the CPU to BENCH; prints and returns the path."""
     day = calendar.today().isoformat()
     measured = {"parity": [], "quality": [], "speed": speed, "notes": notes}
     return _announced(save(case, model="tiny", device="CPU", **measured, folder=BENCH, date=day))
 
 
 def amend(path: str | Path, prefix: str, notes: Mapping) -> Path:
-    """Replace the notes that begin with `prefix` in a results file by `notes`; says so, returns the path.
+    """Replace the notes that begin with `prefix` in a results file by `notes`; prints and returns the path.
 
-    They were measured alone. Everything else, machine and date too, stays as it is; the new notes therefore tell
-    their own: `<prefix>on` and `<prefix>processor`. Raises InvalidResults, and then leaves the file as it was.
+    The notes come from a measurement of their own, whose date and machine become the notes `<prefix>on` and
+    `<prefix>processor`; everything else stays as it is. Raises InvalidResults, and then leaves the file as it was.
     """
     path, results = Path(path), load(path)
-    kept = {name: value for name, value in results.get("notes", {}).items() if not name.startswith(prefix)}
+    others = {name: value for name, value in results.get("notes", {}).items() if not name.startswith(prefix)}
     where = {f"{prefix}on": calendar.today().isoformat(), f"{prefix}processor": bench.machine()["cpu"]}
-    results["notes"] = kept | json.loads(json.dumps(dict(notes), default=_plain)) | where
+    results["notes"] = others | json.loads(json.dumps(dict(notes), default=_plain)) | where
     validate(results, results["case"])
     _write(path, json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     return _announced(path)
@@ -131,22 +131,22 @@ def validate(results: dict, name: str) -> None:
     for row in results["parity"] + results["quality"]:
         if row["pass"] != compare.passes(row):
             raise InvalidResults(
-                f"Results of {name} store pass={row['pass']}, but {compare.sentence(row)}. "
+                f"Results of {name} store pass={row['pass']}, but {compare.describe(row)}. "
                 "Write results with report.save, not by hand."
             )
     _check_controls(results["quality"], name)
 
 
-def verdict(results: Mapping) -> tuple[bool, list[str]]:
-    """Whether results pass, and what fails as sentences. Results that prove nothing fail too."""
+def judge(results: Mapping) -> tuple[bool, list[str]]:
+    """Whether results pass, and a message for each failure. Results without a parity row or a threshold fail, too."""
     failing = [
-        compare.sentence(row) for row in [*results["parity"], *results["quality"]] if compare.passes(row) is False
+        compare.describe(row) for row in [*results["parity"], *results["quality"]] if compare.passes(row) is False
     ]
     if not results["parity"]:
-        failing.append("the parity table is empty: nothing was held against PyTorch")
+        failing.append("the parity table is empty: nothing was compared with PyTorch")
     if not any(row["threshold"] is not None and "controls" not in row for row in results["quality"]):
         failing.append("the quality table has no row with a threshold: nothing could fail")
-    return not failing, [f"{results['case']}: {sentence}." for sentence in failing]
+    return not failing, [f"{results['case']}: {failure}." for failure in failing]
 
 
 def regenerate(root: Path = ROOT, write: bool = True) -> list[Path]:
@@ -205,11 +205,11 @@ def _check_controls(quality: list[dict], name: str) -> None:
         where = f"Results of {name}: the threshold {which}"
         if row["reference"] is None or not compare.passes({**row, "value": row["reference"]}):
             raise InvalidResults(f"{where} is out of reach of the reference {row['reference']}. Choose one it reaches.")
-        losing = [control["value"] for control in controls if control["controls"] == row["metric"]]
-        if not any(compare.passes({**row, "value": value}) is False for value in losing):
+        missing = [control["value"] for control in controls if control["controls"] == row["metric"]]
+        if not any(compare.passes({**row, "value": value}) is False for value in missing):
             raise InvalidResults(
-                f"{where} has no control that fails it (controls: {losing or 'none'}). "
-                "Add one that must lose, or choose a threshold between it and the reference."
+                f"{where} has no control that fails it (controls: {missing or 'none'}). "
+                "Add a negative control, or choose a threshold between it and the reference."
             )
 
 
@@ -217,11 +217,11 @@ def _generated(name: str, readme: Path, root: Path) -> str:
     if readme.parent == root and name == "catalogue":
         text = _catalogue(root)
     elif readme.parent != root and name in tables.TABLES:
-        text = _card(name, readme.parent.name, root / "results")
+        text = _readme_table(name, readme.parent.name, root / "results")
     else:
         raise InvalidResults(
             f"{readme} asks for results:{name}. There are: catalogue in README.md, "
-            f"{', '.join(tables.TABLES)} in the cards."
+            f"{', '.join(tables.TABLES)} in those of the notebooks."
         )
     return f"<!-- results:{name} -->\n{text}\n<!-- /results -->"
 
@@ -232,18 +232,18 @@ def _catalogue(root: Path) -> str:
         path = root / "results" / f"{notebook.stem}.json"
         if notebook.stem == notebook.parent.name and path.is_file():
             results = load(path)
-            rows.append(tables.catalogue_row(_title(notebook), results, verdict(results)[0]))
+            rows.append(tables.catalogue_row(_title(notebook), results, judge(results)[0]))
     if not rows:
         return "Nothing measured yet: `make run CASE=...` writes the numbers."
     return tables.markdown(tables.CATALOGUE, rows)
 
 
-def _card(name: str, case: str, folder: Path) -> str:
+def _readme_table(name: str, case: str, folder: Path) -> str:
     """The notebook's table, and below it what `make bench` measured for the same table."""
     parts = []
     for path, command in ((folder / f"{case}.json", "run"), (folder / "bench" / f"{case}.json", "bench")):
         if path.is_file() and (results := load(path))[name]:
-            parts.append(tables.card(name, results, f"make {command} CASE={case}"))
+            parts.append(tables.readme_table(name, results, f"make {command} CASE={case}"))
     return "\n\n".join(parts) or f"Not measured yet: `make run CASE={case}` writes these numbers."
 
 

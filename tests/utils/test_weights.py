@@ -45,8 +45,8 @@ def notebook(tmp_path, monkeypatch):
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(paths, "ROOT", tmp_path / "repository")
-    monkeypatch.setattr(download, "BACKOFF_SECONDS", 0.001)
-    monkeypatch.setattr(download, "STALL_SECONDS", 0.5)
+    monkeypatch.setattr(download, "BACKOFF_S", 0.001)
+    monkeypatch.setattr(download, "STALL_S", 0.5)
     folder = tmp_path / "repository" / "notebooks" / "a_case"
     folder.mkdir(parents=True)
     return folder

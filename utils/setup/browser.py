@@ -20,25 +20,25 @@ def _places() -> list[tuple[Path, str]]:
     caches = [x / "ms-playwright" for x in [*local, Path.home() / ".cache", Path.home() / "Library/Caches"]]
     if named := os.environ.get("PLAYWRIGHT_BROWSERS_PATH"):
         caches = [Path(named)]
-    found = [(folder, pattern) for folder in programs for pattern in WINDOWS]
-    found += [(Path("/Applications"), pattern) for pattern in MACOS]
-    return found + [(folder, f"chromium-*/{pattern}") for folder in caches for pattern in PLAYWRIGHT]
+    places = [(folder, pattern) for folder in programs for pattern in WINDOWS]
+    places += [(Path("/Applications"), pattern) for pattern in MACOS]
+    return places + [(folder, f"chromium-*/{pattern}") for folder in caches for pattern in PLAYWRIGHT]
 
 
 def find() -> str | None:
     """The browser's path: what CHROMIUM names, the PATH, the usual places; None when there is none."""
     if named := os.environ.get("CHROMIUM"):
         return named
-    for found in filter(None, map(shutil.which, NAMES)):
-        return found
+    for program in filter(None, map(shutil.which, NAMES)):
+        return program
     for folder, pattern in _places():
-        for found in sorted(folder.glob(pattern)) if folder.is_dir() else []:
-            return str(found)
+        for program in sorted(folder.glob(pattern)) if folder.is_dir() else []:
+            return str(program)
     return None
 
 
 def command() -> str:
-    """The command that brings the browser, for the sentence which says that it is missing."""
+    """The command that installs a browser, for the message that none was found."""
     if shutil.which("apt-get"):
         return "sudo apt-get install chromium"
     return f"{sys.executable} -m playwright install chromium"

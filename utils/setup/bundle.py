@@ -81,7 +81,7 @@ def build(output: Path, root: Path = ROOT) -> Path:
     if free < need:
         raise OSError(
             f"A bundle needs {need / 1e9:.1f} GB in {output.parent}, and {free / 1e9:.1f} GB are free: make "
-            "room or name another place with --output."
+            "space or name another place with --output."
         )
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=".bundle-") as work:
         wheels = Path(work, "wheels")
@@ -112,7 +112,7 @@ def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def main() -> int:
-    """The command line; 0 when the archive is there, 1 with a sentence when not."""
+    """The command line; returns the exit status: 1 after an error, whose message is printed."""
     here = machine()
     name = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
     default = ROOT / "dist" / f"{name}-{here['platform']}-py{here['python'].replace('.', '')}.tar"

@@ -29,16 +29,16 @@ VENV = ROOT / ".venv"
 STAMP = VENV / ".ready"
 BUNDLE = ROOT / manifest.FOLDER
 VENV_PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-OLDEST = (3, 11)
+OLDEST_PYTHON = (3, 11)
 DISK_GB = 6
 
 
 class SetupError(Exception):
-    """A sentence that says what kept the set-up from finishing and what to do."""
+    """The set-up could not finish; the message says why and what to do."""
 
 
 def digest(latest: bool = False) -> str:
-    """A hash of everything the environment is made from; another one means that set-up has work to do."""
+    """A hash of everything that shapes the environment; another one means that set-up has work to do."""
     files = [ROOT / "requirements.txt", ROOT / "requirements.lock", ROOT / "pyproject.toml", Path(__file__)]
     content = hashlib.sha256(f"{sys.version_info[:2]} {sys.platform} {ROOT} {latest}".encode())
     for file in files + checkpoint_lists(ROOT):
@@ -47,7 +47,7 @@ def digest(latest: bool = False) -> str:
 
 
 def is_ready(latest: bool = False) -> bool:
-    """Whether the environment is complete and made from the files as they are now."""
+    """Whether the environment is complete and belongs to the files as they are now."""
     return VENV_PYTHON.exists() and STAMP.exists() and STAMP.read_text().split()[:1] == [digest(latest)]
 
 
@@ -131,7 +131,7 @@ def explain(command: str, output: str) -> str:
 
 def check_system() -> None:
     """Raise SetupError when this Python or this disk cannot carry the environment."""
-    if sys.version_info[:2] < OLDEST:  # noqa: UP036 (this file runs before anyone checked)
+    if sys.version_info[:2] < OLDEST_PYTHON:  # noqa: UP036 (this file runs before anyone checked)
         raise SetupError(
             f"Python {platform.python_version()} is too old: install 3.11 or newer and name it, as in "
             "`make env PYTHON=python3.12`."
@@ -160,7 +160,7 @@ def create_venv() -> str | None:
     if fresh:
         if Path(sys.prefix).resolve() == VENV.resolve():
             raise SetupError(
-                "The environment must be made anew, which it cannot do to itself: run this with the "
+                "The environment must be created again, which it cannot do itself: run this with the "
                 "system's Python (`deactivate` first)."
             )
         shutil.rmtree(VENV, ignore_errors=not VENV.exists())
@@ -231,7 +231,7 @@ def get_browser() -> str:
 
 
 def prepare(latest: bool = False) -> None:
-    """Make or update the environment. Raises SetupError; an unfinished environment is made anew next time."""
+    """Make or update the environment. Raises SetupError; an unfinished environment is created again next time."""
     check_system()
     if BUNDLE.is_dir():
         step("checking the bundle", lambda: manifest.check(ROOT))
@@ -255,7 +255,7 @@ def prepare(latest: bool = False) -> None:
 
 
 def main() -> int:
-    """The command line; 0 when the environment is ready, 1 with a sentence when not."""
+    """The command line; returns the exit status: 1 after an error, whose message is printed, 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(prog="python -m utils.setup.env", description=__doc__.splitlines()[0])
     parser.add_argument("--latest", action="store_true", help="newest releases instead of the pins (the weekly run)")
     options = parser.parse_args()

@@ -27,28 +27,28 @@ LEFT_OUT = re.compile(r"nvidia-|cuda-|triton\b|.*sys_platform == 'emscripten'")
 
 
 def main() -> int:
-    """Write requirements.lock; 0 when written, 1 with a sentence when not."""
-    beside = Path(sys.executable).parent
-    uv = shutil.which("uv", path=os.pathsep.join([str(beside), os.environ.get("PATH", "")]))
+    """Write requirements.lock; returns the exit status: 1 after an error, whose message is printed."""
+    scripts = Path(sys.executable).parent
+    uv = shutil.which("uv", path=os.pathsep.join([str(scripts), os.environ.get("PATH", "")]))
     if uv is None:
         print("lock: this needs uv; `python -m pip install uv`, then run it again.", file=sys.stderr)
         return 1
     target = ROOT / "requirements.lock"
     with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder, "lock")
+        resolved = Path(folder, "lock")
         if target.exists():
-            shutil.copy(target, made)
+            shutil.copy(target, resolved)
         options = ["--universal", "--python-version", "3.11", "--no-header", "--no-annotate", "--quiet"]
         options += ["--no-emit-index-url", "--no-emit-find-links"]
-        command = [uv, "pip", "compile", *options, "requirements.txt", "-o", str(made)]
+        command = [uv, "pip", "compile", *options, "requirements.txt", "-o", str(resolved)]
         if subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL).returncode != 0:
             print("lock: requirements.txt cannot be resolved, for the reason above.", file=sys.stderr)
             return 1
-        lines = made.read_text(encoding="utf-8").splitlines()
-    kept = [line for line in lines if not LEFT_OUT.match(line)]
+        lines = resolved.read_text(encoding="utf-8").splitlines()
+    packages = [line for line in lines if not LEFT_OUT.match(line)]
     with replaced(target) as partial:
-        partial.write_text(HEADER + "\n".join(kept) + "\n", encoding="utf-8")
-    print(f"lock: {target.name} has {len(kept)} packages")
+        partial.write_text(HEADER + "\n".join(packages) + "\n", encoding="utf-8")
+    print(f"lock: {target.name} has {len(packages)} packages")
     return 0
 
 
