@@ -1,4 +1,4 @@
-"""Training of the tiny checkpoints: a loop that saves its state and goes on from there, and BF16 where that is safe."""
+"""Training of the tiny checkpoints: a loop that saves its state and goes on from it, and BF16 where that is faster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from utils.files import replaced
 from utils.training.muon import Muon
 
 SAVE_EVERY = 250  # steps
-BOLDER = 2.0  # times AdamW's rate is Muon's
+MUON_RATE_FACTOR = 2.0  # Muon's learning rate divided by AdamW's
 
 
 def optimise(
@@ -31,43 +31,53 @@ def optimise(
     seed: int = 0,
     muon: Iterable[nn.Parameter] = (),
 ) -> None:
-    """Minimise what `loss(step, rng)` gives under "loss" over `steps` steps; the other values are printed, too.
+    """Minimise the value "loss" of `loss(step, rng)` over `steps` steps; means of all its values are printed.
 
-    AdamW at `rate`, which a hundred steps warm up to and half a cosine leads down from; Muon for parameters in
-    `muon`, which are `matrices` of hidden layers. The state is kept in `path`, and a run that was stopped goes on from
-    it. What is drawn from `rng` is a function of `seed` and the step.
+    AdamW has the learning rate `rate` times `learning_rate_factor`. Muon optimises the parameters in `muon`, which are
+    `matrices` of hidden layers. `path` is the file of the training state, from which a stopped run goes on. The numbers
+    that `rng` draws are a function of `seed` and the step.
     """
     keep_memory()
-    learned = [p for p in network.parameters() if p.requires_grad]
+    trainable = [p for p in network.parameters() if p.requires_grad]
     hidden = {id(matrix): matrix for matrix in muon}
-    others = [p for p in learned if id(p) not in hidden]
+    others = [p for p in trainable if id(p) not in hidden]
     optimizers = [(torch.optim.AdamW(others, rate, betas=(0.9, 0.98), weight_decay=1e-2), rate)]
     if hidden:
-        optimizers.append((Muon(hidden.values(), BOLDER * rate), BOLDER * rate))
-    begun = 0
+        optimizers.append((Muon(hidden.values(), MUON_RATE_FACTOR * rate), MUON_RATE_FACTOR * rate))
+
+    # go on from the training state
+    first_step = 0
     if path.exists():
         state = torch.load(path, weights_only=True)
         network.load_state_dict(state["network"])
-        for (optimizer, _), kept in zip(optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(kept)
-        begun = state["step"]
+        for (optimizer, _), saved in zip(optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        first_step = state["step"]
+
     network.train()
-    start, seen = perf_counter(), []
-    for step in range(begun, steps):
-        parts = loss(step, np.random.default_rng([seed, step]))
+    start, history = perf_counter(), []
+    for step in range(first_step, steps):
+        # gradients, clipped to a norm of 1
+        values = loss(step, np.random.default_rng([seed, step]))
         network.zero_grad()
-        parts["loss"].backward()
-        nn.utils.clip_grad_norm_(learned, 1.0)
-        for optimizer, fastest in optimizers:
+        values["loss"].backward()
+        nn.utils.clip_grad_norm_(trainable, 1.0)
+
+        # update, at this step's learning rate
+        for optimizer, peak_rate in optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = fastest * pace(step, steps)
+                group["lr"] = peak_rate * learning_rate_factor(step, steps)
             optimizer.step()
-        seen.append({key: float(x.detach()) for key, x in parts.items()})
+
+        # print the means of a hundred steps
+        history.append({key: float(x.detach()) for key, x in values.items()})
         if step % 100 == 99:
-            keys = dict.fromkeys(key for parts in seen for key in parts)
-            means = ", ".join(f"{key} {np.mean([x[key] for x in seen if key in x]):.4f}" for key in keys)
+            keys = dict.fromkeys(key for values in history for key in values)
+            means = ", ".join(f"{key} {np.mean([x[key] for x in history if key in x]):.4f}" for key in keys)
             print(f"{path.stem} {step + 1}/{steps}: {means}, {perf_counter() - start:.0f} s", flush=True)
-            seen = []
+            history = []
+
+        # save the training state
         if step % SAVE_EVERY == SAVE_EVERY - 1 or step == steps - 1:
             state = {"network": network.state_dict(), "step": step + 1}
             state["optimizers"] = [optimizer.state_dict() for optimizer, _ in optimizers]
@@ -77,26 +87,26 @@ def optimise(
 
 
 def matrices(*parts: nn.Module) -> list[nn.Parameter]:
-    """Matrices and kernels in parts of a network, of those that are learned, without embeddings: what Muon is for."""
+    """The trainable matrices and kernels in parts of a network, for Muon; embeddings are left out."""
     layers = (layer for part in parts for layer in part.modules() if not isinstance(layer, nn.Embedding))
     values = (values for layer in layers for values in layer.parameters(recurse=False))
     return [x for x in values if x.requires_grad and x.ndim > 1 and len(x) > 1]
 
 
-def pace(step: int, steps: int) -> float:
-    """Share of the learning rate at a step: a hundred steps to warm up, then half a cosine."""
+def learning_rate_factor(step: int, steps: int) -> float:
+    """The factor of the learning rate at a step: a linear warm-up of a hundred steps, times half a cosine to 0.02."""
     return min(1.0, (step + 1) / 100) * (0.02 + 0.98 * (1 + cos(pi * step / steps)) / 2)
 
 
-def half() -> torch.autocast:
-    """BF16 where it is safe: twice as fast on processors that know it. On others FP32."""
+def autocast() -> torch.autocast:
+    """Autocast to BF16 on processors with BF16 arithmetic, twice as fast there; elsewhere no autocast."""
     return torch.autocast("cpu", torch.bfloat16, enabled=torch_precision() == "BF16")
 
 
 def keep_memory() -> None:
-    """Have glibc keep what is freed for the next step: to give it back and be given it anew costs as much as computing.
+    """Make glibc keep freed memory for the next step: returning it and requesting it again costs as much as computing.
 
-    For the rest of the process; with other C libraries nothing changes. Source: mallopt(3).
+    It holds for the rest of the process; with other C libraries nothing changes. Source: mallopt(3).
     """
     trim_threshold, mmap_max = -1, -4
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):

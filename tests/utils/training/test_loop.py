@@ -44,8 +44,8 @@ def test_a_run_repeats_and_another_seed_draws_otherwise(tmp_path):
 
 def test_a_stopped_run_goes_on_to_the_same_weights(tmp_path, monkeypatch):
     whole = train(tmp_path / "whole.pt", 30)
-    pace = loop.pace
-    monkeypatch.setattr(loop, "pace", lambda step, steps: pace(step, 30))
+    pace = loop.learning_rate_factor
+    monkeypatch.setattr(loop, "learning_rate_factor", lambda step, steps: pace(step, 30))
     train(tmp_path / "line.pt", 12)
     seen = []
     assert torch.allclose(train(tmp_path / "line.pt", 30, seen=seen), whole, atol=1e-6)
@@ -56,7 +56,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("faster", "dtype"), [("BF16", torch.bfloat16), ("FP32", torch.float32)])
 def test_half_is_bf16_only_where_it_is_faster(faster, dtype, monkeypatch):
     monkeypatch.setattr(loop, "torch_precision", lambda: faster)
-    with loop.half():
+    with loop.autocast():
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype
 
 
@@ -94,14 +94,14 @@ def test_matrices_are_those_of_hidden_layers():
 
 def test_a_stopped_run_with_muon_goes_on_as_if_it_had_not(tmp_path, monkeypatch):
     _, whole = learn_to_rotate(tmp_path / "whole.pt", 30)
-    pace = loop.pace
-    monkeypatch.setattr(loop, "pace", lambda step, steps: pace(step, 30))
+    pace = loop.learning_rate_factor
+    monkeypatch.setattr(loop, "learning_rate_factor", lambda step, steps: pace(step, 30))
     learn_to_rotate(tmp_path / "part.pt", 12)
     assert learn_to_rotate(tmp_path / "part.pt", 30)[1] == pytest.approx(whole[12:], rel=1e-4)
 
 
 def test_the_pace_warms_up_and_comes_down():
-    paces = [loop.pace(step, 1000) for step in range(1000)]
+    paces = [loop.learning_rate_factor(step, 1000) for step in range(1000)]
     assert paces[0] < 0.02 and max(paces) == pytest.approx(1, abs=0.03) and paces[-1] < 0.03
     assert 90 <= int(np.argmax(paces)) <= 110
 

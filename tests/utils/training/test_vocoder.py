@@ -15,12 +15,12 @@ def test_spectra_tell_likeness():
 
 def test_the_critics_and_the_sound_learn_apart():
     torch.manual_seed(0)
-    critics = vocoder.Critics([vocoder.Critic(3, (1, 4, 8))])
+    critics = vocoder.Discriminators([vocoder.PeriodDiscriminator(3, (1, 4, 8))])
     made, true = torch.randn(1, 1, 600, requires_grad=True), torch.randn(1, 1, 600)
     weights = list(critics.parameters())
-    parts = vocoder.opinions(critics, made, true)
-    assert torch.autograd.grad(parts["critics"], made, retain_graph=True, allow_unused=True) == (None,)
-    for name in ("fooled", "features"):
+    parts = vocoder.adversarial_losses(critics, made, true)
+    assert torch.autograd.grad(parts["discriminators"], made, retain_graph=True, allow_unused=True) == (None,)
+    for name in ("generator", "features"):
         assert all(g is None for g in torch.autograd.grad(parts[name], weights, retain_graph=True, allow_unused=True))
         assert torch.autograd.grad(parts[name], made, retain_graph=True)[0].any()
-    assert all(g.any() for g in torch.autograd.grad(parts["critics"], weights))
+    assert all(g.any() for g in torch.autograd.grad(parts["discriminators"], weights))
