@@ -437,8 +437,8 @@ def test_a_stopped_stage_goes_on_to_the_same_weights(few, monkeypatch, tmp_path)
         train_t2s.learn_to_continue(tmp_path, network, pairs)
         return network.state_dict()
 
-    pace = loop.pace
-    monkeypatch.setattr(loop, "pace", lambda step, steps: pace(step, 4))
+    pace = loop.learning_rate_factor
+    monkeypatch.setattr(loop, "learning_rate_factor", lambda step, steps: pace(step, 4))
     whole = learned(4)
     (tmp_path / "t2s.pt").unlink()
     learned(2)
