@@ -72,7 +72,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked(open_picture, tmp_path, monkeyp
 
 
 def test_a_picture_in_memory_has_the_same_limits(room, open_picture, monkeypatch):
-    monkeypatch.setattr(room, "MOST_PIXELS", 2_000_000)
+    monkeypatch.setattr(room, "MAX_PIXELS", 2_000_000)
     with pytest.raises(ValueError, match="The picture has 2000 x 1001 pixels; up to 2 million"):
         open_picture(Image.new("L", (2000, 1001)))
 

@@ -1,8 +1,8 @@
 """Janus-Pro checkpoints to OpenVINO IR, one function per sub-model, and the weights to INT8 or INT4.
 
-Answering and drawing share one language model, which takes embeddings and gives hidden states: what it reads and what
-is made of its states are graphs of their own. `prepare` makes and caches the folder, in a process of its own: the
-weights are mapped from their files and never copied as a whole.
+Answering and drawing share one language model, which maps embeddings to hidden states. Its embeddings and heads are
+graphs of their own. `prepare` converts in a separate process and caches the folder: the weights are mapped from their
+files and never copied as a whole.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import openvino as ov
 import torch
 from torch import Tensor, nn
 from transformers import JanusForConditionalGeneration
-from transformers.models.janus.processing_janus import DEFAULT_SYSTEM_PROMPT
 
-from notebooks.janus_pro.network import configuration, load
+from notebooks.janus_pro.network import PADDING, configuration, guidance, load, system_prompt
+from notebooks.janus_pro.pipeline import IMAGE_TOKENS
 from utils.models import parts, tracing
 from utils.models.parts import xml
 
@@ -26,9 +26,6 @@ MODELS = {  # MODEL: checkpoint (checkpoints.toml), group size of its INT4, memo
     "released": {"checkpoint": "janus_pro_1b", "group_size": 128, "ram_gb": 7},
     "released-7b": {"checkpoint": "janus_pro_7b", "group_size": 128, "ram_gb": 20},
 }
-TAGS = ("<image_placeholder>", "<begin_of_image>", "<end_of_image>")
-PADDING = "<｜▁pad▁｜>"  # where the tokenizer names none
-DEFAULT_GUIDANCE = 5.0  # of the authors' program
 
 
 def convert_vision(model: JanusForConditionalGeneration) -> ov.Model:
@@ -41,20 +38,20 @@ def convert_vision(model: JanusForConditionalGeneration) -> ov.Model:
 
 
 def convert_aligner(model: JanusForConditionalGeneration) -> ov.Model:
-    """What the tower saw, [N, T, C], as embeddings `inputs_embeds` [N, T, D]."""
+    """The aligner: the tower's `last_hidden_state` [N, T, C] to embeddings `inputs_embeds` [N, T, D]."""
     width = model.model.aligner.fc1.in_features
     example = {"last_hidden_state": torch.zeros(2, 3, width)}
     return tracing.trace(model.model.aligner, example, [[-1, -1, width]], ["inputs_embeds"])
 
 
 def convert_text_embeddings(model: JanusForConditionalGeneration) -> ov.Model:
-    """The embeddings of words: `input` [B, T] int64 to `inputs_embeds` [B, T, D]."""
+    """The embeddings of text tokens: `input` [B, T] int64 to `inputs_embeds` [B, T, D]."""
     example = {"input": torch.zeros(1, 2, dtype=torch.int64)}
     return tracing.trace(model.get_input_embeddings(), example, [[-1, -1]], ["inputs_embeds"])
 
 
 def convert_generation_embeddings(model: JanusForConditionalGeneration) -> ov.Model:
-    """The embeddings of a picture's tokens: `input` [B, T] int64 to `inputs_embeds` [B, T, D]."""
+    """The embeddings of image tokens: `input` [B, T] int64 to `inputs_embeds` [B, T, D]."""
     network = nn.Sequential(model.model.generation_embeddings, model.model.generation_aligner)
     example = {"input": torch.zeros(1, 2, dtype=torch.int64)}
     return tracing.trace(network, example, [[-1, -1]], ["inputs_embeds"])
@@ -70,12 +67,12 @@ def convert_language_model(model: JanusForConditionalGeneration) -> ov.Model:
 
 
 def convert_text_head(model: JanusForConditionalGeneration) -> ov.Model:
-    """The head for words: `hidden` [B, D] to `logits` [B, vocabulary]."""
+    """The head for text tokens: `hidden` [B, D] to `logits` [B, vocabulary]."""
     return _head(model, model.lm_head)
 
 
 def convert_image_head(model: JanusForConditionalGeneration) -> ov.Model:
-    """The head for a picture's tokens: `hidden` [B, D] to `logits` [B, codes]."""
+    """The head for image tokens: `hidden` [B, D] to `logits` [B, codes]."""
     return _head(model, model.model.generation_head)
 
 
@@ -103,57 +100,41 @@ PARTS = {  # sub-model: the parts of the network that it needs, its function
 
 
 def to_ir(checkpoint: Path, folder: Path) -> None:
-    """Write the IR folder of a checkpoint: every sub-model with its weights as stored, tokenizers, settings."""
+    """Write the IR folder of a checkpoint: sub-models with their weights as stored, tokenizers, settings."""
     folder.mkdir(parents=True, exist_ok=True)
     _write_companions(checkpoint, folder)
     for part, (needed, convert) in PARTS.items():
         print(f"Converting {part} ...", flush=True)
         model = load(checkpoint, needed)  # the others stay on disk
-        half = part == "image_decoder"  # convolutions are traced in FP32; for all others see tracing.trace
+        half = part == "image_decoder"  # its convolutions are traced in FP32; for the others see tracing.trace
         ov.save_model(convert(model), folder / xml(part), compress_to_fp16=half)
         del model
 
 
 def compress(ir: Path, precision: str, group_size: int, folder: Path) -> None:
-    """Write the IR folder `ir` with INT8 weights, or with INT4 ones in groups for the language model and INT8 else.
+    """Write the IR folder `ir` with compressed weights: INT8, or INT4 in groups for the language model and INT8 else.
 
-    The decoder of pictures stays as it is: it is small, and convolutions compute no faster on weights of 8 bits. Raises
-    ValueError for another precision.
+    The decoder of pictures is not compressed: it is small, and convolutions are no faster with weights of 8 bits.
+    Raises ValueError for another precision.
     """
     compressed = [part for part in PARTS if part != "image_decoder"]
-    int4 = {"group_size": group_size, "all_layers": True}  # by default the last layer is taken for a head
+    int4 = {"group_size": group_size, "all_layers": True}  # without it NNCF takes the last layer for a head
     parts.compress(ir, precision, folder, compressed, int4)
 
 
 def prepare(model: str = "tiny", precision: str = "FP16") -> Path:
-    """The IR folder of a model at one of PRECISIONS, made once and then cached. CHECKPOINT names another checkpoint.
+    """The IR folder of a model at one of PRECISIONS, converted once and cached. CHECKPOINT names another checkpoint.
 
-    Raises ValueError for unknown names, preflight.NotEnough where memory or disk will not do.
+    Raises ValueError for unknown names, preflight.NotEnough for too little memory or disk.
     """
     return parts.prepare("janus-pro", MODELS, model, precision, to_ir, compress)
-
-
-def system_prompt(checkpoint: Path) -> str:
-    """What a checkpoint is told before every question."""
-    return _given(checkpoint, "processor_config.json").get("system_prompt", DEFAULT_SYSTEM_PROMPT)
-
-
-def guidance(checkpoint: Path) -> float:
-    """How strong guidance is for a checkpoint's drawings, if nobody says otherwise."""
-    return float(_given(checkpoint, "generation_config.json").get("guidance_scale") or DEFAULT_GUIDANCE)
 
 
 # --- the details ------------------------------------------------------------------------------------------------
 
 
-def _given(checkpoint: Path, name: str) -> dict:
-    """The values of a checkpoint's configuration file, if it has that one."""
-    file = checkpoint / name
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-
-
 class _Forward(nn.Module):
-    """A network called in another way than by its own `forward`."""
+    """A network with another forward than its own: `call(network, x)`."""
 
     def __init__(self, network: nn.Module, call: Callable[[nn.Module, Tensor], Tensor]) -> None:
         super().__init__()
@@ -169,7 +150,7 @@ def _head(model: JanusForConditionalGeneration, head: nn.Module) -> ov.Model:
 
 
 def _write_companions(checkpoint: Path, folder: Path) -> None:
-    """Tokenizer IRs, and in janus.json what `pipeline.py` has to know."""
+    """Write tokenizer IRs, and janus.json with the settings that `pipeline.py` reads."""
     from openvino_tokenizers import convert_tokenizer
     from transformers import PreTrainedTokenizerFast
 
@@ -180,9 +161,9 @@ def _write_companions(checkpoint: Path, folder: Path) -> None:
     vocabulary = tokenizer.get_vocab()
     padding = tokenizer.pad_token or PADDING
     special = {"bos": tokenizer.bos_token, "eos": tokenizer.eos_token, "padding": padding}
-    special |= dict(zip(("placeholder", "begin_of_image", "end_of_image"), TAGS, strict=True))
-    if lost := [token or name for name, token in special.items() if token not in vocabulary]:
-        raise ValueError(f"The tokenizer of {checkpoint} lacks {', '.join(lost)}. Fetch the whole checkpoint.")
+    special |= dict(zip(("placeholder", "begin_of_image", "end_of_image"), IMAGE_TOKENS, strict=True))
+    if missing := [token or name for name, token in special.items() if token not in vocabulary]:
+        raise ValueError(f"The tokenizer of {checkpoint} lacks {', '.join(missing)}. Fetch the whole checkpoint.")
     tokenizer.save_pretrained(folder)
     for model, name in zip(convert_tokenizer(tokenizer, with_detokenizer=True), ("", "de"), strict=True):
         ov.save_model(model, folder / f"openvino_{name}tokenizer.xml")

@@ -1,7 +1,7 @@
-"""Pictures of the drawn world (`utils.drawn_world.scenes`): some to ask about, some that a sentence asks for.
+"""Pictures of the drawn world (`utils.drawn_world.scenes`): with questions about them, and with prompts to draw them.
 
-Things to be drawn are of one size, on white, on the raster of the autoencoder: each fills four tokens.
-Kept for tests are scenes, wordings, and pairs of colour and shape that training never asks for by both names.
+Things to be drawn have one size, on a white background, aligned to the autoencoder's tokens: each fills four of them.
+Scenes, wordings, and pairs of colour and shape are held out: no prompt of training names both words of such a pair.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from utils.drawn_world.questions import BESIDE, HELD_OUT_WORDINGS, Question, ask, plural
+from utils.drawn_world.questions import HELD_OUT_WORDINGS, RELATIONS, Question, ask, plural
 from utils.drawn_world.scenes import BACKGROUNDS, COLOURS, PLACES, SHAPES, Scene, Thing, draw, random_scene
 
-SIDE = 96  # pixels
-TOKEN = 16  # pixels that a token of a drawing is wide and high
-TALL = 26  # pixels, of a thing to be drawn: it fills two tokens and leaves a seam
-QUESTIONS = ("colour", "shape", "count", "place", "relation")  # kinds of questions
-WISHES = ("thing", "place", "count", "several", "relation", "new pair")  # kinds of sentences
+SIDE_PX = 96  # width and height of a picture
+TOKEN_PX = 16  # width and height of a token of a drawing
+THING_PX = 26  # size of a thing to be drawn: it fills two tokens and leaves a margin
+QUESTION_KINDS = ("colour", "shape", "count", "place", "relation")
+PROMPT_KINDS = ("thing", "place", "count", "several", "relation", "new pair")
 NUMBERS = {1: "a", 2: "two", 3: "three"}
-NEW_PAIRS = (  # asked for by both names in tests only
+HELD_OUT_PAIRS = (  # only prompts of tests name both
     ("purple", "circle"),
     ("orange", "square"),
     ("black", "triangle"),
@@ -30,10 +30,10 @@ NEW_PAIRS = (  # asked for by both names in tests only
     ("brown", "cross"),
     ("blue", "heart"),
 )
-KNOWN_PAIRS = tuple((c, s) for c in COLOURS for s in SHAPES if (c, s) not in NEW_PAIRS)
-ALL_PAIRS = KNOWN_PAIRS + NEW_PAIRS
+TRAINING_PAIRS = tuple((c, s) for c in COLOURS for s in SHAPES if (c, s) not in HELD_OUT_PAIRS)
+ALL_PAIRS = TRAINING_PAIRS + HELD_OUT_PAIRS
 POSITIONS = dict.fromkeys(PLACES, "at the") | {"centre": "in the", "left": "on the", "right": "on the"}
-SENTENCES = (
+PROMPT_TEMPLATES = (
     "{a}",
     "Draw {a}.",
     "Please draw {a}.",
@@ -47,58 +47,62 @@ SENTENCES = (
     "I want to see {a}.",
     "I want a picture with {a}.",
 )
-NEW_SENTENCES = ("Please make a picture of {a}.", "I want a picture of {a}.", "Please show me a picture with {a}.")
+HELD_OUT_TEMPLATES = ("Please make a picture of {a}.", "I want a picture of {a}.", "Please show me a picture with {a}.")
 
 Pair = tuple[str, str]  # colour, shape
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What a sentence of a kind of WISHES (or `half_told`) asks for: a thing of each pair, and where, if it says so.
+class Prompt:
+    """A prompt to draw something, of a kind of PROMPT_KINDS or "half", and what a correct drawing shows.
 
-    place: of PLACES, where the only thing is. beside: of BESIDE, how the first thing lies to the second.
+    pairs: the things. place: of PLACES, where the only thing is, or empty. relation: of RELATIONS, how the first thing
+    lies to the second, or empty.
     """
 
     kind: str
     text: str
     pairs: tuple[Pair, ...]
     place: str = ""
-    beside: str = ""
+    relation: str = ""
 
 
 def any_scene(rng: np.random.Generator) -> Scene:
-    """A scene to ask about; one of four could have been drawn for a sentence."""
+    """A scene to ask about; one of four is a drawable scene."""
     if rng.random() < 0.25:
-        return drawable(rng, _pairs(rng, int(rng.integers(1, 4)), KNOWN_PAIRS))
-    return random_scene(rng, SIDE, SIDE, things=(1, 6))
+        return drawable_scene(rng, _pairs(rng, int(rng.integers(1, 4)), TRAINING_PAIRS))
+    return random_scene(rng, SIDE_PX, SIDE_PX, things=(1, 6))
 
 
-def drawable(rng: np.random.Generator, pairs: Sequence[Pair]) -> Scene:
-    """A scene of these things, each in the middle of a ninth of its own."""
+def drawable_scene(rng: np.random.Generator, pairs: Sequence[Pair]) -> Scene:
+    """A white scene of these things, each in the middle of a ninth of its own."""
     things = []
     for (colour, shape), cell in zip(pairs, rng.permutation(9), strict=False):
         row, column = divmod(int(cell), 3)
-        x, y = (2 * TOKEN * at + TOKEN for at in (column, row))
-        things.append(Thing(shape, colour, x, y, TALL, int(cell)))
-    return Scene(SIDE, SIDE, BACKGROUNDS[0], tuple(things))
+        x, y = (2 * TOKEN_PX * at + TOKEN_PX for at in (column, row))
+        things.append(Thing(shape, colour, x, y, THING_PX, int(cell)))
+    return Scene(SIDE_PX, SIDE_PX, BACKGROUNDS[0], tuple(things))
 
 
-def twins(rng: np.random.Generator) -> Scene:
-    """A scene to ask about, in which two to four things are alike; it could be drawn."""
+def scene_with_duplicates(rng: np.random.Generator) -> Scene:
+    """A drawable scene to ask about, with two to four things of the same colour and shape, and up to two others."""
     first, *others = _pairs(rng, int(rng.integers(1, 4)), ALL_PAIRS)
-    return drawable(rng, [first] * int(rng.integers(2, 5)) + others)
+    return drawable_scene(rng, [first] * int(rng.integers(2, 5)) + others)
 
 
-def anything(rng: np.random.Generator) -> Scene:
-    """A scene that could be drawn, with up to six things of any pairs."""
-    return drawable(rng, _pairs(rng, int(rng.integers(7)), ALL_PAIRS))
+def any_drawable_scene(rng: np.random.Generator) -> Scene:
+    """A drawable scene with up to six different things of any pairs."""
+    return drawable_scene(rng, _pairs(rng, int(rng.integers(7)), ALL_PAIRS))
 
 
-def wish(
-    rng: np.random.Generator, kind: str, sentences: Sequence[str] = SENTENCES, pairs: Sequence[Pair] = KNOWN_PAIRS
-) -> tuple[Scene, Wish]:
-    """A sentence of a kind of WISHES that asks for some of `pairs`, and one of the scenes that fulfil it."""
-    place = beside = ""
+def random_prompt(
+    rng: np.random.Generator,
+    kind: str,
+    templates: Sequence[str] = PROMPT_TEMPLATES,
+    pairs: Sequence[Pair] = TRAINING_PAIRS,
+) -> tuple[Scene, Prompt]:
+    """A prompt of a kind of PROMPT_KINDS that asks for some of `pairs`, and a scene that fulfils it."""
+    place = relation = ""
     if kind == "several":
         chosen = _pairs(rng, int(rng.integers(2, 4)), pairs)
         if len(chosen) == 3 and rng.random() < 0.4:
@@ -107,83 +111,91 @@ def wish(
         chosen = _pairs(rng, 1, pairs) * int(rng.integers(2, 4))
     else:
         chosen = _pairs(rng, 2 if kind == "relation" else 1, pairs)
-    scene = drawable(rng, chosen)
-    asked = listed(chosen)
+    scene = drawable_scene(rng, chosen)
+    description = in_words(chosen)
     if kind == "place":
         place = scene.things[0].place
-        asked = f"{asked} {POSITIONS[place]} {place}"
+        description = f"{description} {POSITIONS[place]} {place}"
     if kind == "relation":
-        beside = str(rng.choice(lies(scene.things[0].cell, scene.things[1].cell)))
-        asked = f"{listed(chosen[:1])} {beside} {listed(chosen[1:])}"
-    return scene, Wish(kind, str(rng.choice(sentences)).format(a=asked), tuple(chosen), place, beside)
+        relation = str(rng.choice(relations_between(scene.things[0].cell, scene.things[1].cell)))
+        description = f"{in_words(chosen[:1])} {relation} {in_words(chosen[1:])}"
+    return scene, Prompt(kind, str(rng.choice(templates)).format(a=description), tuple(chosen), place, relation)
 
 
-def half_told(rng: np.random.Generator) -> tuple[Scene, Wish]:
-    """A sentence that tells only the colour or only the shape of a thing of any pair, and a scene with such a thing.
+def partial_prompt(rng: np.random.Generator) -> tuple[Scene, Prompt]:
+    """A prompt with only the colour or only the shape of a thing of any pair, and a scene with such a thing.
 
-    In training this is how new pairs are asked for, never by both names.
+    In training, held-out pairs are asked for in this way only.
     """
-    ((colour, shape),) = pairs = tuple(_pairs(rng, 1, ALL_PAIRS))
+    pairs = tuple(_pairs(rng, 1, ALL_PAIRS))
+    colour, shape = pairs[0]
     named = shape if rng.random() < 0.5 else f"{colour} thing"
-    text = str(rng.choice(SENTENCES)).format(a=f"{article(named)} {named}")
-    return drawable(rng, pairs), Wish("half", text, pairs)
+    text = str(rng.choice(PROMPT_TEMPLATES)).format(a=f"{article(named)} {named}")
+    return drawable_scene(rng, pairs), Prompt("half", text, pairs)
 
 
-def lies(cell: int, other: int) -> list[str]:
-    """The words of BESIDE that hold of a thing in one ninth and another thing in the other ninth."""
-    (y, x), (v, u) = divmod(cell, 3), divmod(other, 3)
-    return [words for words, (across, down) in BESIDE.items() if across * (x - u) + down * (y - v) > 0]
+def relations_between(cell: int, other: int) -> list[str]:
+    """The words of RELATIONS that are true of a thing in one ninth and another thing in the other ninth."""
+    row, column = divmod(cell, 3)
+    other_row, other_column = divmod(other, 3)
+    right, below = column - other_column, row - other_row
+    return [words for words, (across, down) in RELATIONS.items() if across * right + down * below > 0]
 
 
-def listed(pairs: Sequence[Pair]) -> str:
+def in_words(pairs: Sequence[Pair]) -> str:
     """Things in words: "two red circles and a blue star"."""
-    named = []
+    groups = []
     for (colour, shape), number in Counter(pairs).items():
-        many = article(colour) if number == 1 else NUMBERS[number]
-        named.append(f"{many} {colour} {shape if number == 1 else plural(shape)}")
-    return " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
+        if number == 1:
+            groups.append(f"{article(colour)} {colour} {shape}")
+        else:
+            groups.append(f"{NUMBERS[number]} {colour} {plural(shape)}")
+    return " and ".join(filter(None, [", ".join(groups[:-1]), groups[-1]]))
 
 
 def article(word: str) -> str:
-    """The one that stands before a word."""
+    """The article before a word."""
     return "an" if word[0] in "aeiou" else "a"
 
 
 def held_out(kind: str, count: int, seed: int = 1) -> list[tuple[Image.Image, Question]]:
-    """Pictures and questions of a kind of QUESTIONS: scenes and wordings that training never sees."""
-    made: list[tuple[Image.Image, Question]] = []
+    """Pictures and questions of a kind of QUESTION_KINDS, with scenes and wordings that are not in training."""
+    trials: list[tuple[Image.Image, Question]] = []
     number = 0
-    while len(made) < count:
-        rng = np.random.default_rng([seed, QUESTIONS.index(kind), number, 7])  # training's seeds are of two numbers
+    while len(trials) < count:
+        rng = np.random.default_rng(
+            [seed, QUESTION_KINDS.index(kind), number, 7]
+        )  # training's seeds are of two numbers
         number += 1
-        scene = random_scene(rng, SIDE, SIDE, things=(1, 6))
+        scene = random_scene(rng, SIDE_PX, SIDE_PX, things=(1, 6))
         if question := ask(scene, kind, rng, HELD_OUT_WORDINGS):
-            made.append((draw(scene), question))
-    return made
+            trials.append((draw(scene), question))
+    return trials
 
 
-def held_out_wishes(kind: str, count: int, seed: int = 1) -> list[tuple[Image.Image, Wish]]:
-    """Different sentences of a kind of WISHES in wordings that training never hears, each with a fitting picture.
+def held_out_prompts(kind: str, count: int, seed: int = 1) -> list[tuple[Image.Image, Prompt]]:
+    """Different prompts of a kind of PROMPT_KINDS in wordings that are not in training, each with a correct drawing.
 
-    Raises ValueError for more new pairs than there are.
+    Raises ValueError for more held-out pairs than there are.
     """
-    if kind == "new pair" and count > len(NEW_PAIRS):
-        raise ValueError(f"There are {len(NEW_PAIRS)} new pairs, not {count}. Ask for fewer.")
-    made: dict[tuple, tuple[Image.Image, Wish]] = {}
-    rng = np.random.default_rng([seed, WISHES.index(kind), 0, 8])
-    while len(made) < count:
-        scene, asked = wish(rng, kind, NEW_SENTENCES, NEW_PAIRS if kind == "new pair" else KNOWN_PAIRS)
-        made.setdefault((asked.pairs, asked.place, asked.beside), (draw(scene), asked))
-    return list(made.values())
+    if kind == "new pair" and count > len(HELD_OUT_PAIRS):
+        raise ValueError(f"There are {len(HELD_OUT_PAIRS)} new pairs, not {count}. Ask for fewer.")
+    examples: dict[tuple, tuple[Image.Image, Prompt]] = {}
+    rng = np.random.default_rng([seed, PROMPT_KINDS.index(kind), 0, 8])
+    pairs = HELD_OUT_PAIRS if kind == "new pair" else TRAINING_PAIRS
+    while len(examples) < count:
+        scene, prompt = random_prompt(rng, kind, HELD_OUT_TEMPLATES, pairs)
+        examples.setdefault((prompt.pairs, prompt.place, prompt.relation), (draw(scene), prompt))
+    return list(examples.values())
 
 
 def corpus() -> list[str]:
-    """What sentences are made of, for the tokenizer."""
-    asked = [listed([pair] * number) for pair in KNOWN_PAIRS for number in NUMBERS]
-    asked += [f"{listed([pair])} {POSITIONS[place]} {place}" for pair in KNOWN_PAIRS for place in PLACES]
-    return [sentence.format(a=a) for sentence in SENTENCES for a in asked]
+    """Prompts with all words that occur in them: the tokenizer is trained on these."""
+    descriptions = [in_words([pair] * number) for pair in TRAINING_PAIRS for number in NUMBERS]
+    descriptions += [f"{in_words([pair])} {POSITIONS[place]} {place}" for pair in TRAINING_PAIRS for place in PLACES]
+    return [template.format(a=description) for template in PROMPT_TEMPLATES for description in descriptions]
 
 
 def _pairs(rng: np.random.Generator, count: int, pairs: Sequence[Pair]) -> list[Pair]:
-    """Different ones."""
+    """Different pairs, chosen at random."""
     return [pairs[i] for i in rng.choice(len(pairs), count, replace=False)]

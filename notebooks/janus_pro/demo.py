@@ -12,16 +12,16 @@ import numpy as np
 from PIL import Image
 
 from notebooks.janus_pro import convert
-from notebooks.janus_pro.data import held_out, held_out_wishes
+from notebooks.janus_pro.data import held_out, held_out_prompts
 from notebooks.janus_pro.figures import token_grid
-from notebooks.janus_pro.pipeline import Figures, Janus
-from utils.demo import beside, picture_file
+from notebooks.janus_pro.pipeline import Janus, Timings
+from utils.demo import picture_file, run_in_background
 
-LONGEST_TEXT = 2000  # characters of a question, or of what to draw
-LONGEST_ANSWER = 256  # tokens
-SHOWN = 384  # pixels that a drawing is wide and high on the page, at least
-SAMPLES = ("colour", "count", "relation")  # kinds of questions of which one is offered
-WISHES = ("place", "several", "relation")  # and of sentences
+MAX_CHARACTERS = 2000  # of a question or a prompt
+MAX_ANSWER_TOKENS = 256
+MIN_SHOWN_PX = 384  # width and height of a drawing on the page, at least
+QUESTION_KINDS = ("colour", "count", "relation")  # of which one example each is offered
+PROMPT_KINDS = ("place", "several", "relation")  # and of prompts
 
 
 def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
@@ -42,18 +42,18 @@ def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
 def _ask_tab(model: str, device: str) -> None:
     with gr.Row():
         with gr.Column():
-            picture = picture_file(SHOWN)
+            picture = picture_file(MIN_SHOWN_PX)
         with gr.Column():
-            question = gr.Textbox(label="Question", lines=2, max_length=LONGEST_TEXT)
+            question = gr.Textbox(label="Question", lines=2, max_length=MAX_CHARACTERS)
             send = gr.Button("Ask", variant="primary")
             answer = gr.Textbox(label="Answer", lines=4, interactive=False)
             speed = gr.Textbox(label="Speed", interactive=False)
     gr.Examples(questions(), [picture, question], label="Held-out pictures and questions")
 
-    def respond(path: str | None, asked: str) -> Iterator[tuple[str, str]]:
+    def respond(path: str | None, text: str) -> Iterator[tuple[str, str]]:
         try:
-            yield from answering(_janus(model, device), path, asked)
-        except (ValueError, OSError) as error:  # sentences of this collection; others stay tracebacks in the log
+            yield from answering(_janus(model, device), path, text)
+        except (ValueError, OSError) as error:  # messages of this collection; other errors stay tracebacks in the log
             raise gr.Error(str(error)) from error
 
     for event in (send.click, question.submit):
@@ -63,29 +63,34 @@ def _ask_tab(model: str, device: str) -> None:
 def _draw_tab(model: str, device: str) -> None:
     with gr.Row():
         with gr.Column():
-            wish = gr.Textbox(label="What to draw", lines=2, max_length=LONGEST_TEXT)
+            prompt = gr.Textbox(label="What to draw", lines=2, max_length=MAX_CHARACTERS)
             seed = gr.Number(0, label="Seed", precision=0, minimum=0)
             guidance = gr.Slider(0, 10, lambda: _janus(model, device).guidance, step=0.1, label="Guidance")
             gr.Markdown("1 just follows the sentence, more exaggerates it, 0 does not listen to it.")
             make = gr.Button("Draw", variant="primary")
             speed = gr.Textbox(label="Speed", interactive=False)
         with gr.Column():
-            options = {"interactive": False, "buttons": ["download", "fullscreen"], "format": "png", "height": SHOWN}
+            options = {
+                "interactive": False,
+                "buttons": ["download", "fullscreen"],
+                "format": "png",
+                "height": MIN_SHOWN_PX,
+            }
             shown = gr.Image(label="Drawing", **options)
             tokens = gr.Image(label="Its tokens", **options)
-    gr.Examples(sentences(), [wish], label="Held-out sentences")
+    gr.Examples(sentences(), [prompt], label="Held-out sentences")
 
-    def respond(asked: str, seed: float, guidance: float) -> Iterator[tuple]:
+    def respond(text: str, seed: float, guidance: float) -> Iterator[tuple]:
         try:
-            yield from drawing(_janus(model, device), asked, seed, guidance)
+            yield from drawing(_janus(model, device), text, seed, guidance)
         except (ValueError, OSError) as error:
             raise gr.Error(str(error)) from error
 
-    for event in (make.click, wish.submit):
-        event(respond, [wish, seed, guidance], [shown, tokens, speed], api_name="draw", concurrency_id="janus")
+    for event in (make.click, prompt.submit):
+        event(respond, [prompt, seed, guidance], [shown, tokens, speed], api_name="draw", concurrency_id="janus")
 
 
-def answering(janus: Janus, path: str | None, asked: str) -> Iterator[tuple[str, str]]:
+def answering(janus: Janus, path: str | None, text: str) -> Iterator[tuple[str, str]]:
     """(answer so far, speed) as the answer comes.
 
     The model stops when the visitor leaves, which closes this generator. Raises ValueError as `Janus.understand`, for a
@@ -93,81 +98,81 @@ def answering(janus: Janus, path: str | None, asked: str) -> Iterator[tuple[str,
     """
     if not path:
         raise ValueError("There is no picture yet: upload one, or take an example.")
-    _check_length(asked, "question")
+    _check_length(text, "question")
     pieces: list[str] = []
 
     def work(left: threading.Event) -> None:
-        janus.understand(path, asked, lambda piece: pieces.append(piece) or left.is_set(), LONGEST_ANSWER)
+        janus.understand(path, text, lambda piece: pieces.append(piece) or left.is_set(), MAX_ANSWER_TOKENS)
 
-    with closing(beside(work, lambda: len(pieces))) as news:
-        for _ in news:
+    with closing(run_in_background(work, lambda: len(pieces))) as updates:
+        for _ in updates:
             yield "".join(pieces).strip(), "answering ..."
-    yield "".join(pieces).strip(), about(janus.figures)
+    yield "".join(pieces).strip(), about(janus.timings)
 
 
-def drawing(janus: Janus, asked: str, seed: int, guidance: float) -> Iterator[tuple[Image.Image, Image.Image, str]]:
+def drawing(janus: Janus, text: str, seed: int, guidance: float) -> Iterator[tuple[Image.Image, Image.Image, str]]:
     """(drawing so far, its tokens as colours, speed), row by row as the tokens come.
 
     The model stops when the visitor leaves. Raises ValueError as `Janus.draw`, and for a sentence too long.
     """
-    _check_length(asked, "sentence")
+    _check_length(text, "sentence")
     rows: list[tuple[Image.Image, Image.Image]] = []
 
-    def hear(tokens: np.ndarray, left: threading.Event) -> None:
+    def on_tokens(tokens: np.ndarray, left: threading.Event) -> None:
         if left.is_set():
-            raise _Left
+            raise _VisitorLeft
         if tokens.shape[1] % janus.rows == 0:
-            rows.append(_shown(janus, tokens))  # here: any other thread would wait for the whole drawing
+            rows.append(_shown(janus, tokens))  # in this thread: any other would wait for the whole drawing
 
     def work(left: threading.Event) -> None:
         try:
-            janus.draw_tokens(asked, int(seed), guidance, progress=lambda tokens: hear(tokens, left))
-        except _Left:
+            janus.draw_tokens(text, int(seed), guidance, progress=lambda tokens: on_tokens(tokens, left))
+        except _VisitorLeft:
             pass
 
-    with closing(beside(work, lambda: len(rows))) as news:
-        for _ in news:
+    with closing(run_in_background(work, lambda: len(rows))) as updates:
+        for _ in updates:
             yield *rows[-1], f"row {len(rows)} of {janus.rows}"
-    yield *rows[-1], about(janus.figures)
+    yield *rows[-1], about(janus.timings)
 
 
-class _Left(Exception):
-    """The visitor is gone."""
+class _VisitorLeft(Exception):
+    """The visitor has left the page."""
 
 
 def _check_length(text: str, what: str) -> None:
-    if len(text) > LONGEST_TEXT:
-        raise ValueError(f"The {what} has {len(text)} characters; up to {LONGEST_TEXT} are read. Shorten it.")
+    if len(text) > MAX_CHARACTERS:
+        raise ValueError(f"The {what} has {len(text)} characters; up to {MAX_CHARACTERS} are read. Shorten it.")
 
 
 def _shown(janus: Janus, tokens: np.ndarray) -> tuple[Image.Image, Image.Image]:
-    """A drawing and its tokens, large enough to be looked at."""
+    """A drawing and its tokens, enlarged."""
     picture = janus.decode(tokens)[0]
-    side = max(SHOWN, picture.width)
-    whole = picture.resize((side, side), Image.Resampling.NEAREST)
-    return whole, token_grid(tokens[0], janus.rows, janus.codes).resize((side, side), Image.Resampling.NEAREST)
+    side = max(MIN_SHOWN_PX, picture.width)
+    enlarged = picture.resize((side, side), Image.Resampling.NEAREST)
+    return enlarged, token_grid(tokens[0], janus.rows, janus.codes).resize((side, side), Image.Resampling.NEAREST)
 
 
-def about(figures: Figures) -> str:
-    """What a visitor is told about an answer or a drawing."""
-    rate = figures.tokens_per_second
-    speed = f"{figures.generated} token{'' if figures.generated == 1 else 's'}"
-    speed += (f", {rate:.0f} tokens/s" if rate else "") + f", the first after {figures.first_token_s:.2f} s"
-    if figures.ended == "length":
+def about(timings: Timings) -> str:
+    """A line about the speed of an answer or a drawing."""
+    rate = timings.tokens_per_second
+    speed = f"{timings.generated_tokens} token{'' if timings.generated_tokens == 1 else 's'}"
+    speed += (f", {rate:.0f} tokens/s" if rate else "") + f", the first after {timings.first_token_s:.2f} s"
+    if timings.finish_reason == "length":
         speed += "; cut off at the longest answer"
-    return " ".join([f"{speed}.", *figures.notes])
+    return " ".join([f"{speed}.", *timings.notes])
 
 
 @cache
 def questions() -> list[list]:
-    """(picture, question) of one held-out trial of each kind in SAMPLES."""
-    return [[picture, question.text] for kind in SAMPLES for picture, question in held_out(kind, 1)]
+    """(picture, question) of one held-out trial of each kind in QUESTION_KINDS."""
+    return [[picture, question.text] for kind in QUESTION_KINDS for picture, question in held_out(kind, 1)]
 
 
 @cache
 def sentences() -> list[list[str]]:
-    """A held-out sentence of each kind in WISHES."""
-    return [[wish.text] for kind in WISHES for _, wish in held_out_wishes(kind, 1)]
+    """A held-out prompt of each kind in PROMPT_KINDS."""
+    return [[prompt.text] for kind in PROMPT_KINDS for _, prompt in held_out_prompts(kind, 1)]
 
 
 @cache

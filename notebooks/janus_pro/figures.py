@@ -1,4 +1,4 @@
-"""Pictures of the lesson: the network, tokens as colours, drawings with their sentences."""
+"""Figures of the notebook: the network, tokens as colours, drawings with their prompts."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from PIL import Image
 
 from utils.charts import INK, PICTURE, TEXT, arrows, box
 
-MISSING = 235  # grey of what is not drawn yet
-WRAPPED = 30  # letters of a line above a picture, at most
-GOLDEN = 0.618034  # of a turn round the colours: neighbours in number are far apart
+MISSING_GREY = 235  # of tokens that are not drawn yet
+LINE_CHARACTERS = 30  # of a line above a picture, at most
+HUE_STEP = 0.618034  # golden ratio: the hues of neighbouring numbers differ much
 
 
 def network_picture() -> Figure:
-    """The two ways through one language model: a picture to words, and words to a picture."""
+    """The two paths through one language model: from a picture to words, and from words to a picture."""
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     axes = figure.subplots()
     model = box(axes, 4.5, 1, "one language model,\nKV cache inside")
@@ -36,12 +36,14 @@ def network_picture() -> Figure:
 
 
 def token_grid(tokens: Sequence[int], rows: int, codes: int) -> Image.Image:
-    """The tokens of a drawing [up to rows * rows] as a picture of rows x rows pixels, a colour for each of the codes;
-    what is not drawn yet is grey."""
-    pixels = np.full((rows * rows, 3), MISSING, np.uint8)
+    """The tokens of a drawing [up to rows * rows] as a picture of rows x rows pixels, with a colour for each code.
+
+    Tokens that are not drawn yet are grey.
+    """
+    pixels = np.full((rows * rows, 3), MISSING_GREY, np.uint8)
     for place, token in enumerate(tokens):
         light = 0.45 + 0.5 * (int(token) / max(1, codes - 1))
-        pixels[place] = [round(255 * x) for x in colorsys.hsv_to_rgb(int(token) * GOLDEN % 1, 0.55, light)]
+        pixels[place] = [round(255 * x) for x in colorsys.hsv_to_rgb(int(token) * HUE_STEP % 1, 0.55, light)]
     return Image.fromarray(pixels.reshape(rows, rows, 3))
 
 
@@ -55,5 +57,5 @@ def pictures_with_words(pictures: Iterable[tuple[str, Image.Image]], columns: in
         axes.axis("off")
     for axes, (words, picture) in zip(panels, pictures, strict=False):
         axes.imshow(picture, interpolation="nearest")
-        axes.set_title("\n".join(fill(line, WRAPPED) for line in words.splitlines()), fontsize=8, color=INK)
+        axes.set_title("\n".join(fill(line, LINE_CHARACTERS) for line in words.splitlines()), fontsize=8, color=INK)
     return figure

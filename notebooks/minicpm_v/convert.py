@@ -1,7 +1,7 @@
 """MiniCPM-V checkpoints to OpenVINO IR, one function per sub-model, and the weights to INT8 or INT4.
 
-The folder of 2.6 is laid out as `openvino_genai.VLMPipeline` opens it; that of 2.0 has the same files. `prepare` makes
-and caches them, in a process of its own: the weights are mapped from their files and never copied as a whole.
+The folder of 2.6 has the layout of `openvino_genai.VLMPipeline`; that of 2.0 has the same files. `prepare` converts in
+a separate process and caches the folder: the weights are mapped from their files and never copied as a whole.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MODELS = {  # MODEL: checkpoint (checkpoints.toml), group size of its INT4, memo
     "released-2.6": {"checkpoint": "minicpm_v_2_6", "group_size": 128, "ram_gb": 22},
 }
 POSITIONS = "vision_positions.npy"  # 2.0's table of positions, [27, 27, C] float32
-CHAT_2_0 = (  # as its authors put a conversation together; 2.6 has its template in tokenizer_config.json
+CHAT_2_0 = (  # the conversation format of its authors; 2.6 has its template in tokenizer_config.json
     "{% for message in messages %}{{ '<用户>' if message['role'] == 'user' else '<AI>' }}{{ message['content'] }}"
     "{% endfor %}{% if add_generation_prompt %}<AI>{% endif %}"
 )
@@ -89,7 +89,7 @@ PARTS = {  # sub-model: the part of the network that it needs, its function
 
 
 def to_ir(checkpoint: Path, folder: Path) -> None:
-    """Write the IR folder of a checkpoint: every sub-model with its weights as stored, tokenizers, configuration."""
+    """Write the IR folder of a checkpoint: sub-models with their weights as stored, tokenizers, configuration."""
     folder.mkdir(parents=True, exist_ok=True)
     _write_companions(checkpoint, folder)
     for part, (needed, convert) in PARTS.items():
@@ -103,7 +103,7 @@ def to_ir(checkpoint: Path, folder: Path) -> None:
 
 
 def compress(ir: Path, precision: str, group_size: int, folder: Path) -> None:
-    """Write the IR folder `ir` with INT8 weights, or with INT4 ones in groups for the language model and INT8 else.
+    """Write the IR folder `ir` with compressed weights: INT8, or INT4 in groups for the language model and INT8 else.
 
     Raises ValueError for another precision.
     """
@@ -111,9 +111,9 @@ def compress(ir: Path, precision: str, group_size: int, folder: Path) -> None:
 
 
 def prepare(model: str = "tiny", precision: str = "FP16") -> Path:
-    """The IR folder of a model at one of PRECISIONS, made once and then cached. CHECKPOINT names another checkpoint.
+    """The IR folder of a model at one of PRECISIONS, converted once and cached. CHECKPOINT names another checkpoint.
 
-    Raises ValueError for unknown names, preflight.NotEnough where memory or disk will not do.
+    Raises ValueError for unknown names, preflight.NotEnough for too little memory or disk.
     """
     return parts.prepare("minicpm-v", MODELS, model, precision, to_ir, compress)
 
@@ -122,7 +122,7 @@ def prepare(model: str = "tiny", precision: str = "FP16") -> Path:
 
 
 class _Vision(nn.Module):
-    """2.6's tower with the mask as numbers, the way openvino_genai passes it."""
+    """2.6's tower with the mask as floats, as openvino_genai passes it."""
 
     def __init__(self, vpm: nn.Module) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class _Vision(nn.Module):
 
 
 class _Resampler(nn.Module):
-    """The resampler with the mask as numbers."""
+    """The resampler with the mask as floats."""
 
     def __init__(self, resampler: nn.Module) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class _Resampler(nn.Module):
 
 
 def _write_companions(checkpoint: Path, folder: Path) -> None:
-    """Tokenizer IRs, chat template and the configuration files that openvino_genai and `pipeline.py` read."""
+    """Write tokenizer IRs, chat template and the configuration files that openvino_genai and the pipeline read."""
     from openvino_tokenizers import convert_tokenizer
     from transformers import PreTrainedTokenizerFast
 
@@ -162,7 +162,7 @@ def _write_companions(checkpoint: Path, folder: Path) -> None:
     shutil.copy2(checkpoint / "config.json", folder)
 
     slices = config | config.get("slice_config", {})
-    prepared = {
+    defaults = {
         "patch_size": slices.get("patch_size", 14),
         "scale_resolution": slices.get("scale_resolution", 448),
         "max_slice_nums": slices.get("max_slice_nums", 9),
@@ -170,15 +170,15 @@ def _write_companions(checkpoint: Path, folder: Path) -> None:
         "norm_mean": [0.5] * 3,
         "norm_std": [0.5] * 3,
     }
-    given = _json(checkpoint / "preprocessor_config.json")
-    _write(folder / "preprocessor_config.json", prepared | given)
-    given = _json(checkpoint / "generation_config.json")
-    stop = given.get("eos_token_id", config.get("eos_token_id", tokenizer.eos_token_id))
+    preprocessing = _json(checkpoint / "preprocessor_config.json")
+    _write(folder / "preprocessor_config.json", defaults | preprocessing)
+    generation = _json(checkpoint / "generation_config.json")
+    stop = generation.get("eos_token_id", config.get("eos_token_id", tokenizer.eos_token_id))
     _write(folder / "generation_config.json", {"do_sample": False, "eos_token_id": stop})
 
 
 def _json(path: Path) -> dict:
-    """The content of a file that may be missing."""
+    """The content of a file, empty if it is missing."""
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 

@@ -1,4 +1,4 @@
-"""Pictures of the lesson: the network, and the slices of a picture (the demo shows them too)."""
+"""Figures of the notebook: the network, and the slices of a picture (the demo shows them, too)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw
 
 from utils.charts import INK, PICTURE, TEXT, arrows, box
 
-CUT = (217, 64, 0)  # of the lines between slices
+LINE_COLOUR = (217, 64, 0)  # between slices
 
 
 def network_picture() -> Figure:
@@ -42,14 +42,16 @@ def draw_slices(picture: Image.Image, grid: tuple[int, int]) -> Image.Image:
     pen, thick = ImageDraw.Draw(drawn), max(1, round(max(drawn.size) / 250))
     edges = [[round(side * i / parts) for i in range(parts + 1)] for side, parts in zip(drawn.size, grid, strict=True)]
     for x in edges[0][1:-1]:
-        pen.line((x, 0, x, drawn.height), CUT, thick)
+        pen.line((x, 0, x, drawn.height), LINE_COLOUR, thick)
     for y in edges[1][1:-1]:
-        pen.line((0, y, drawn.width, y), CUT, thick)
+        pen.line((0, y, drawn.width, y), LINE_COLOUR, thick)
     tall = max(8, min(drawn.width // columns, drawn.height // rows) // 8)
     for number in range(columns * rows):
         row, column = divmod(number, columns)
         place = edges[0][column] + tall // 3, edges[1][row] + tall // 4
-        pen.text(place, str(number + 1), CUT, font_size=tall, stroke_width=max(1, tall // 12), stroke_fill=(255,) * 3)
+        pen.text(
+            place, str(number + 1), LINE_COLOUR, font_size=tall, stroke_width=max(1, tall // 12), stroke_fill=(255,) * 3
+        )
     return drawn
 
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from notebooks.janus_pro import pipeline
-from notebooks.janus_pro.pipeline import Janus, normalised, open_picture
+from notebooks.janus_pro.pipeline import Janus, open_picture, preprocess
 
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
 ASKED = "What is it?"
@@ -45,7 +45,7 @@ def test_too_long_and_thin_is_a_sentence(size):
 
 @pytest.mark.parametrize(("size", "seen"), [((1, 1), (64, 64)), ((1, 40), (14, 64)), ((300, 3), (64, 14))])
 def test_small_and_thin_pictures_are_seen_in_the_middle(janus, size, seen):
-    pixels = normalised(Image.new("RGB", size, BLUE), 64)
+    pixels = preprocess(Image.new("RGB", size, BLUE), 64)
     blue = np.abs(pixels[0] - np.float32([-1, -1, 1])[:, None, None]).max(0) < 1e-6
     rows, columns = np.flatnonzero(blue.any(1)), np.flatnonzero(blue.any(0))
     assert blue.sum() == seen[0] * seen[1] and (len(columns), len(rows)) == seen
@@ -62,7 +62,7 @@ def test_of_an_animation_the_first_frame_is_taken_and_that_is_told(janus, tmp_pa
         assert opened.getpixel((5, 5)) == RED
         assert notes == [f"a.{suffix} is animated: of its 3 frames the first one is taken."]
     janus.understand(tmp_path / "a.gif", ASKED, max_new_tokens=1)
-    assert janus.figures.notes == ["a.gif is animated: of its 3 frames the first one is taken."]
+    assert janus.timings.notes == ["a.gif is animated: of its 3 frames the first one is taken."]
 
 
 @pytest.mark.parametrize("text", ["", "  \n", None])
@@ -73,7 +73,7 @@ def test_nothing_said_is_a_sentence(janus, text):
         janus.draw(text)
 
 
-@pytest.mark.parametrize("tag", pipeline.TAGS)
+@pytest.mark.parametrize("tag", pipeline.IMAGE_TOKENS)
 def test_marks_of_pictures_are_no_text(janus, tag):
     with pytest.raises(ValueError, match=f"The question holds {tag}, by which the model knows pictures"):
         janus.understand(Image.new("RGB", (4, 4)), f"What is {tag}?")
@@ -90,16 +90,16 @@ def test_what_does_not_fit_is_a_sentence(janus):
 
 def test_an_answer_ends_where_the_context_does(janus):
     janus.understand(Image.new("RGB", (4, 4)), "a", max_new_tokens=1)
-    room = 512 - janus.figures.read
+    room = 512 - janus.timings.prompt_tokens
     janus.understand(Image.new("RGB", (4, 4)), "a" * room, max_new_tokens=50)
-    assert janus.figures.read == 511 and janus.figures.generated <= 2
+    assert janus.timings.prompt_tokens == 511 and janus.timings.generated_tokens <= 2
 
 
 def test_the_longest_prompt_is_drawn(janus):
     janus.draw_tokens("a")
-    longest = "a" * (1 + 512 - 15 - janus.figures.read)  # the last of 16 tokens is not read
+    longest = "a" * (1 + 512 - 15 - janus.timings.prompt_tokens)  # the last of 16 tokens is not read
     janus.draw_tokens(longest)
-    assert janus.figures.read + 15 == 512
+    assert janus.timings.prompt_tokens + 15 == 512
     with pytest.raises(ValueError, match="There are 513 tokens in the prompt"):
         janus.draw_tokens(longest + "a")
 
@@ -136,10 +136,10 @@ def test_no_drawings_are_a_sentence(janus):
 
 def test_more_drawings_than_memory_are_told_before(janus, monkeypatch):
     janus.draw_tokens("a ball")
-    one = 2 * (janus.figures.read + 15) * janus._cache_bytes / 1e9
+    one = 2 * (janus.timings.prompt_tokens + 15) * janus._cache_bytes / 1e9
     monkeypatch.setattr(janus, "cache_gb", 2.5 * one)
     assert len(janus.draw_tokens("a ball", n=2)) == 2
-    monkeypatch.setattr(janus, "_read", lambda *_: pytest.fail("began to draw"))
+    monkeypatch.setattr(janus, "read", lambda *_: pytest.fail("began to draw"))
     for n in (3, 10**12):
         with pytest.raises(ValueError, match=f"{n} drawings side by side take up to .* GB .*Draw fewer at a time"):
             janus.draw("a ball", n=n)

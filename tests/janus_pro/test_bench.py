@@ -7,13 +7,13 @@ import pytest
 import torch
 from transformers import JanusForConditionalGeneration
 
-from notebooks.janus_pro import network
+from notebooks.janus_pro import convert, network
 from notebooks.janus_pro.measuring import bench, random_checkpoint
 from tests.janus_pro import small
 from utils import report
 from utils.models.llm import FP32_PROPERTIES
 
-WORDS = {"QUESTION": 5, "ANSWER": 4, "PART": 6}  # shorter, for speed
+WORDS = {"QUESTION_TOKENS": 5, "ANSWER_TOKENS": 4, "PARTIAL_TOKENS": 6}  # shorter, for speed
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -38,13 +38,13 @@ def test_the_released_size_is_that_of_the_specification():
     assert sizes["lm_head"] == pytest.approx(102400 * 2048 / 1e6)
     layer = 4 * 2048**2 + 3 * 2048 * 5632 + 2 * 2048
     assert sizes["model.language_model"] == pytest.approx((24 * layer + 2048 + 102400 * 2048) / 1e6)
-    assert bench.whole(random_checkpoint.released()).name == "draw all 576 tokens"
-    assert bench.works(random_checkpoint.released())[0].name == "see a picture of 384 x 384"
+    assert bench.whole_drawing(random_checkpoint.released()).name == "draw all 576 tokens"
+    assert bench.workloads(random_checkpoint.released())[0].name == "see a picture of 384 x 384"
 
 
 def test_a_seeded_checkpoint_loads_whole_from_several_files(checkpoint, tmp_path, monkeypatch):
     whole = random_checkpoint.seeded_checkpoint(small.CONFIG, checkpoint, tmp_path / "whole")
-    monkeypatch.setattr(random_checkpoint.seeded, "SHARD", 100_000)
+    monkeypatch.setattr(random_checkpoint.random_checkpoint, "WEIGHTS_PER_FILE", 100_000)
     parts = random_checkpoint.seeded_checkpoint(small.CONFIG, whole, tmp_path / "parts")
     first, second = network.load(whole).state_dict(), network.load(parts).state_dict()
     assert first.keys() == second.keys() and all(torch.equal(x, second[key]) for key, x in first.items())
@@ -57,15 +57,15 @@ def test_a_seeded_checkpoint_loads_whole_from_several_files(checkpoint, tmp_path
 def test_all_runtimes_compute_the_same(checkpoint, ir, config):
     eager, ours = bench.Eager(checkpoint, "FP32"), bench.OpenVINO(ir, config, **FP32_PROPERTIES)
     shapes = [(1, 16, 64), (1,), (4,), (6,), (1, 3, 64, 64), (16,)]
-    for work, shape in zip([*bench.works(config), bench.whole(config)], shapes, strict=True):
+    for work, shape in zip([*bench.workloads(config), bench.whole_drawing(config)], shapes, strict=True):
         expected, found = eager(work), ours(work)
         assert found.shape == expected.shape == shape, work
-        assert np.abs(found - expected).max() < (0.05 if work.step == "paint" else 1e-3), work  # its weights are FP16
+        assert np.abs(found - expected).max() < (0.05 if work.step == "decode" else 1e-3), work  # its weights are FP16
     assert len(set(found.tolist())) > 3  # a drawing is not of one token
 
 
 def test_the_naive_way_draws_the_same(ir, config):
-    drawing = bench.whole(config)
+    drawing = bench.whole_drawing(config)
     naive, ours = bench.Naive(ir, config, **FP32_PROPERTIES), bench.OpenVINO(ir, config, **FP32_PROPERTIES)
     expected = ours(drawing).tolist()
     assert naive(drawing).tolist() == expected == naive(drawing).tolist()
@@ -73,18 +73,18 @@ def test_the_naive_way_draws_the_same(ir, config):
 
 def test_a_drawing_may_stop_early_and_padding_is_as_before(ir, config):
     ours = bench.OpenVINO(ir, config, **FP32_PROPERTIES)
-    padding = ours.janus._ids["padding"]
-    part, all_of_it = ours(bench.works(config)[3]), ours(bench.whole(config))
-    assert part.tolist() == all_of_it[:6].tolist() and ours.janus._ids["padding"] == padding != 0
+    padding = ours.janus._special_ids["padding"]
+    part, all_of_it = ours(bench.workloads(config)[3]), ours(bench.whole_drawing(config))
+    assert part.tolist() == all_of_it[:6].tolist() and ours.janus._special_ids["padding"] == padding != 0
 
 
 def test_rows_name_every_runtime_and_ratios_are_to_the_fastest_torch(checkpoint, ir, config, tmp_path, monkeypatch):
     monkeypatch.setattr(bench.bench, "torch_precision", lambda: "BF16")
     runs = bench.eager(checkpoint, config, "BF16") | bench.openvino(ir, config, "FP16")
     runs |= bench.naive(ir, config, "FP16")
-    rows = bench.time_all(runs, bench.works(config), rounds=3, label="small")
+    rows = bench.time_all(runs, bench.workloads(config), rounds=3, label="small")
     found = {(row["runtime"], row["precision"], row["workload"]) for row in rows}
-    names = [work.name for work in bench.works(config)]
+    names = [work.name for work in bench.workloads(config)]
     expected = {(runtime, "BF16", name) for runtime in (bench.EAGER, bench.OURS) for name in names}
     assert found == expected | {(bench.NAIVE, "BF16", names[3])}
     assert {row["ratio_to_torch"] for row in rows if row["runtime"] == bench.EAGER} == {1}
@@ -96,13 +96,13 @@ def test_rows_name_every_runtime_and_ratios_are_to_the_fastest_torch(checkpoint,
 def test_rows_have_memory_and_a_whole_drawing(checkpoint, ir, monkeypatch):
     done = []
 
-    def peak(once, *given):
-        once(*given)
-        done.append(given[0].__name__)
+    def peak(once, *arguments):
+        once(*arguments)
+        done.append(arguments[0].__name__)
         return 100.0 * len(done)
 
     monkeypatch.setattr(bench.bench, "peak_rss_mb", peak)
-    rows = bench.measured(checkpoint, {"FP16": ir}, ("FP32",), 1)
+    rows = bench.measure(checkpoint, {"FP16": ir}, ("FP32",), 1)
     assert done == ["eager", "openvino", "naive"]
     assert {(row["runtime"], row["peak_rss_mb"]) for row in rows} == {
         (bench.EAGER, 100),
@@ -115,7 +115,9 @@ def test_rows_have_memory_and_a_whole_drawing(checkpoint, ir, monkeypatch):
 
 def test_conversions_are_rows_with_time_and_size(checkpoint, tmp_path, monkeypatch):
     monkeypatch.setattr(bench.preflight, "in_child", lambda function, *args, what: function(*args))
-    folders, rows = bench.converted(checkpoint, tmp_path, ("FP16", "INT4"), 32, "small")
+    folders, rows = bench.timed_conversions(
+        convert.to_ir, convert.compress, checkpoint, tmp_path, ("FP16", "INT4"), 32, "small"
+    )
     assert [row["workload"] for row in rows] == ["conversion of the checkpoint", "compression of the FP16 IR"]
     assert rows[1]["model_mb"] < rows[0]["model_mb"] == pytest.approx(report.bench.size_mb(folders["FP16"]))
     report.save("janus_pro", model="tiny", device="CPU", parity=[], quality=[], speed=rows, folder=tmp_path)
@@ -126,7 +128,7 @@ def test_limits_are_shares_of_what_was_measured_in_the_same_run(config, tmp_path
     monkeypatch.setattr(bench.bench, "read_bandwidth_gbs", lambda: 20.0)
     monkeypatch.setattr(bench.bench, "size_mb", lambda path: sizes[path.name[9:-10]])
     row = {"runtime": bench.OURS, "precision": "INT4"}
-    names = {work.step: work.name for work in bench.works(config)}
+    names = {work.step: work.name for work in bench.workloads(config)}
     rows = [row | {"workload": names[step], "throughput": rate} for step, rate in (("answer", 100.0), ("draw", 200.0))]
     notes = bench.limits(rows, {"INT4": tmp_path}, config, "small")
     assert notes == {

@@ -35,13 +35,13 @@ def test_the_first_round_does_not_count(janus):
     def call():
         calls.append(janus.draw("a ball"))
 
-    found = benchmark.measured(call, janus, 2)
-    assert len(calls) == 3 and found[-1] is janus.figures and found[0] is not found[1]
+    found = benchmark.measure(call, janus, 2)
+    assert len(calls) == 3 and found[-1] is janus.timings and found[0] is not found[1]
 
 
 def test_medians_are_of_the_rounds():
     rounds = [
-        benchmark.Figures(image_s=0.5, first_token_s=first, last_token_s=first + 1, seconds=9, generated=11)
+        benchmark.Timings(image_s=0.5, first_token_s=first, last_token_s=first + 1, total_s=9, generated_tokens=11)
         for first in (1, 5, 3)
     ]
     assert benchmark.report("t2i", rounds) == [
@@ -50,9 +50,9 @@ def test_medians_are_of_the_rounds():
         "making a picture of the tokens: 500.0 ms",
         "image: 9.000 s",
     ]
-    single = [benchmark.Figures(first_token_s=0.25, seconds=0.3, generated=1)]
+    single = [benchmark.Timings(first_token_s=0.25, total_s=0.3, generated_tokens=1)]
     assert benchmark.report("vlm", single)[1] == "no second token to time"
-    assert benchmark.told(single[0]) == "first of 1 tokens after 250.0 ms"
+    assert benchmark.describe(single[0]) == "first of 1 tokens after 250.0 ms"
 
 
 def test_what_is_wrong_is_a_sentence(ir, tmp_path, capsys):

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFilter
 
 from notebooks.janus_pro import data
-from notebooks.janus_pro.data import WISHES
+from notebooks.janus_pro.data import PROMPT_KINDS
 from notebooks.janus_pro.measuring import checker
 from utils.drawn_world.scenes import COLOURS, PLACES, SHAPES, Scene, Thing, draw
 
@@ -18,15 +18,15 @@ def spoilt(picture: Image.Image, rng: np.random.Generator) -> Image.Image:
     return Image.fromarray((soft + rng.normal(0, 12, soft.shape)).clip(0, 255).astype(np.uint8))
 
 
-@pytest.mark.parametrize("kind", WISHES)
+@pytest.mark.parametrize("kind", PROMPT_KINDS)
 def test_true_pictures_are_told_right(kind):
-    pairs = data.NEW_PAIRS if kind == "new pair" else data.KNOWN_PAIRS
+    pairs = data.HELD_OUT_PAIRS if kind == "new pair" else data.TRAINING_PAIRS
     rng = np.random.default_rng(3)
     clear, soft = [], []
     for _ in range(60):
-        scene, wish = data.wish(rng, kind, pairs=pairs)
-        clear.append(checker.fulfils(draw(scene), wish))
-        soft.append(checker.fulfils(spoilt(draw(scene), rng), wish))
+        scene, prompt = data.random_prompt(rng, kind, pairs=pairs)
+        clear.append(checker.fulfils(draw(scene), prompt))
+        soft.append(checker.fulfils(spoilt(draw(scene), rng), prompt))
     assert np.mean(clear) > 0.95 and np.mean(soft) > 0.95
 
 
@@ -39,35 +39,35 @@ def test_things_are_found_with_colour_shape_and_place():
     assert {(x.shape, x.colour, x.cell) for x in found} == {(x.shape, x.colour, x.cell) for x in things}
 
 
-def one(kind: str) -> tuple[Scene, data.Wish]:
-    return data.wish(np.random.default_rng(4), kind)
+def one(kind: str) -> tuple[Scene, data.Prompt]:
+    return data.random_prompt(np.random.default_rng(4), kind)
 
 
 def test_what_is_missing_too_much_or_elsewhere_does_not_do():
-    scene, wish = one("several")
-    assert checker.fulfils(draw(scene), wish)
-    assert not checker.fulfils(draw(replace(scene, things=scene.things[1:])), wish)
+    scene, prompt = one("several")
+    assert checker.fulfils(draw(scene), prompt)
+    assert not checker.fulfils(draw(replace(scene, things=scene.things[1:])), prompt)
     more = replace(scene.things[0], x=scene.things[0].x, shape="cross", colour="black")
     free = next(cell for cell in range(9) if cell not in [thing.cell for thing in scene.things])
     more = replace(more, cell=free, x=16 + 32 * (free % 3), y=16 + 32 * (free // 3))
-    assert not checker.fulfils(draw(replace(scene, things=(*scene.things, more))), wish)
-    scene, wish = one("place")
-    elsewhere = next(place for place in PLACES if place != wish.place)
-    assert checker.fulfils(draw(scene), wish) and not checker.fulfils(draw(scene), replace(wish, place=elsewhere))
-    scene, wish = one("relation")
-    other_way = replace(wish, pairs=wish.pairs[::-1])
-    assert checker.fulfils(draw(scene), wish) and not checker.fulfils(draw(scene), other_way)
-    scene, wish = one("count")
-    assert not checker.fulfils(draw(scene), replace(wish, pairs=wish.pairs[1:]))
+    assert not checker.fulfils(draw(replace(scene, things=(*scene.things, more))), prompt)
+    scene, prompt = one("place")
+    elsewhere = next(place for place in PLACES if place != prompt.place)
+    assert checker.fulfils(draw(scene), prompt) and not checker.fulfils(draw(scene), replace(prompt, place=elsewhere))
+    scene, prompt = one("relation")
+    other_way = replace(prompt, pairs=prompt.pairs[::-1])
+    assert checker.fulfils(draw(scene), prompt) and not checker.fulfils(draw(scene), other_way)
+    scene, prompt = one("count")
+    assert not checker.fulfils(draw(scene), replace(prompt, pairs=prompt.pairs[1:]))
 
 
 def test_another_colour_or_shape_does_not_do():
-    scene, wish = one("thing")
+    scene, prompt = one("thing")
     thing = scene.things[0]
     for colour in set(COLOURS) - {thing.colour}:
-        assert not checker.fulfils(draw(replace(scene, things=(replace(thing, colour=colour),))), wish)
+        assert not checker.fulfils(draw(replace(scene, things=(replace(thing, colour=colour),))), prompt)
     for shape in set(SHAPES) - {thing.shape}:
-        assert not checker.fulfils(draw(replace(scene, things=(replace(thing, shape=shape),))), wish)
+        assert not checker.fulfils(draw(replace(scene, things=(replace(thing, shape=shape),))), prompt)
 
 
 def test_a_blot_is_like_no_shape_and_a_speck_is_nothing():
@@ -75,5 +75,5 @@ def test_a_blot_is_like_no_shape_and_a_speck_is_nothing():
     pen = ImageDraw.Draw(picture)
     pen.rectangle((10, 10, 40, 16), COLOURS["red"])
     pen.rectangle((60, 60, 64, 64), COLOURS["blue"])
-    assert checker.things(picture) == [checker.Found("red", "", 0)]
+    assert checker.things(picture) == [checker.DetectedThing("red", "", 0)]
     assert checker.things(Image.new("RGB", (96, 96), "white")) == []

@@ -13,6 +13,7 @@ import torch
 from transformers import JanusForConditionalGeneration
 
 from notebooks.janus_pro import convert, network
+from notebooks.janus_pro.pipeline import IMAGE_TOKENS
 from tests.janus_pro import small
 from utils import compare
 from utils.models import llm
@@ -162,7 +163,7 @@ def test_the_folder_holds_what_its_readers_need(ir):
         name: small.TOKENS.index(token)
         for name, token in zip(
             ("bos", "eos", "padding", "placeholder", "begin_of_image", "end_of_image"),
-            ("<bos>", "<eos>", "<pad>", *convert.TAGS),
+            ("<bos>", "<eos>", "<pad>", *IMAGE_TOKENS),
             strict=True,
         )
     }
@@ -176,10 +177,10 @@ def test_without_a_system_prompt_it_is_the_usual_one(halves):
 
 def test_guidance_is_the_checkpoints_own(ir, tmp_path):
     assert json.loads((ir / "janus.json").read_text(encoding="utf-8"))["guidance"] == 5
-    assert convert.guidance(tmp_path) == 5
+    assert network.guidance(tmp_path) == 5
     for given, expected in ((2.5, 2.5), (None, 5)):
         (tmp_path / "generation_config.json").write_text(json.dumps({"guidance_scale": given}))
-        assert convert.guidance(tmp_path) == expected
+        assert network.guidance(tmp_path) == expected
 
 
 @pytest.mark.parametrize(("precision", "language"), [("INT8", {"u8"}), ("INT4", {"u4"})])

@@ -9,7 +9,7 @@ from gradio_client import Client, handle_file
 from PIL import Image
 
 from notebooks.janus_pro import demo
-from notebooks.janus_pro.pipeline import Figures
+from notebooks.janus_pro.pipeline import Timings
 from utils.demo import start
 
 SPEED = re.compile(r"^(\d+) tokens?.*, the first after \d+\.\d\d s")
@@ -19,7 +19,7 @@ SPEED = re.compile(r"^(\d+) tokens?.*, the first after \d+\.\d\d s")
 def in_its_place(janus):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo, "_janus", lambda model, device: janus)
-        patch.setattr(demo, "LONGEST_ANSWER", 8)
+        patch.setattr(demo, "MAX_ANSWER_TOKENS", 8)
         yield
 
 
@@ -56,7 +56,7 @@ def test_a_drawing_appears_row_by_row(janus):
 
 def test_rows_are_shown_while_the_model_draws(janus, monkeypatch):
     """The pictures are made in the drawing's own thread; from another one they would wait for its end."""
-    monkeypatch.setattr("utils.demo.EVERY", 0.001)
+    monkeypatch.setattr("utils.demo.UPDATE_INTERVAL_S", 0.001)
     seen = []
     draw = janus.draw_tokens
 
@@ -78,12 +78,12 @@ def test_rows_are_shown_while_the_model_draws(janus, monkeypatch):
 
 
 def test_the_model_stops_when_the_visitor_leaves(janus, photos, monkeypatch):
-    monkeypatch.setattr(demo, "LONGEST_ANSWER", 1000)
-    monkeypatch.setattr("utils.demo.EVERY", 0.001)
+    monkeypatch.setattr(demo, "MAX_ANSWER_TOKENS", 1000)
+    monkeypatch.setattr("utils.demo.UPDATE_INTERVAL_S", 0.001)
     answering = demo.answering(janus, str(photos / "photo.png"), "What is it?")
     next(answering)
     answering.close()
-    assert janus.figures.ended in ("stopped", "stop") and janus.figures.generated < 400
+    assert janus.timings.finish_reason in ("stopped", "stop") and janus.timings.generated_tokens < 400
     left = demo.threading.Event()
     left.set()
     stopped = []
@@ -92,7 +92,7 @@ def test_the_model_stops_when_the_visitor_leaves(janus, photos, monkeypatch):
         left.wait()
         stopped.append(True)
 
-    waiting = demo.beside(work, lambda: 1)
+    waiting = demo.run_in_background(work, lambda: 1)
     next(waiting)
     waiting.close()
     assert stopped == [True]
@@ -118,11 +118,13 @@ def test_what_is_missing_or_too_much_is_a_sentence(janus, photos):
 
 
 def test_the_speed_is_told_in_words():
-    figures = Figures(first_token_s=1.0, last_token_s=3.0, generated=5, ended="length", notes=["It is animated."])
-    assert demo.about(figures) == (
+    timings = Timings(first_token_s=1.0, last_token_s=3.0, generated_tokens=5, finish_reason="length")
+    timings.notes.append("It is animated.")
+    assert demo.about(timings) == (
         "5 tokens, 2 tokens/s, the first after 1.00 s; cut off at the longest answer. It is animated."
     )
-    assert demo.about(Figures(first_token_s=1.0, generated=1, ended="stop")) == "1 token, the first after 1.00 s."
+    single = Timings(first_token_s=1.0, generated_tokens=1, finish_reason="stop")
+    assert demo.about(single) == "1 token, the first after 1.00 s."
 
 
 def test_a_client_gets_answers_drawings_and_sentences(address, photos):

@@ -17,7 +17,7 @@ def painted(figure) -> np.ndarray:
 def test_each_token_has_its_colour_and_what_is_missing_is_grey():
     grid = np.asarray(figures.token_grid([0, 1, 2, 1, 511], 3, 512)).reshape(9, 3)
     assert len({tuple(pixel) for pixel in grid[:3]}) == 3 and (grid[1] == grid[3]).all()
-    assert (grid[5:] == figures.MISSING).all() and (grid[4] != figures.MISSING).any()
+    assert (grid[5:] == figures.MISSING_GREY).all() and (grid[4] != figures.MISSING_GREY).any()
     colours = np.asarray(figures.token_grid(range(400), 20, 400)).reshape(400, 3)
     assert len({tuple(pixel) for pixel in colours}) > 390
 

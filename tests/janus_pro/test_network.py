@@ -21,12 +21,12 @@ LAYER = "model.vision_model.encoder.layers.1.self_attn"
 def test_every_name_of_the_authors_has_its_own_in_transformers():
     assert len(MAPPING) > 600
     for theirs, ours in MAPPING.items():
-        found = list(network.named(theirs, (3, 2), torch.Tensor))
+        found = list(network.canonical_tensors(theirs, (3, 2), torch.Tensor))
         if ours is None:
             assert all(network.UNUSED.fullmatch(name) for name in found), theirs
         else:
             assert found == (ours if isinstance(ours, list) else [ours])
-            assert all(network.renamed(name) == name for name in found)
+            assert all(network.canonical_name(name) == name for name in found)
 
 
 def same(found: JanusForConditionalGeneration, dtype: torch.dtype) -> None:

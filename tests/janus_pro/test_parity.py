@@ -5,7 +5,6 @@ import re
 from functools import cache, lru_cache
 from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import openvino as ov
@@ -88,10 +87,10 @@ def build(path: Path, *parts: str) -> JanusForConditionalGeneration:
     """The network with the weights that the oracle was made with, in these parts."""
     found = {}
     for key, entry in entries(path).items():
-        found |= network.named(key, tuple(entry["shape"]), lambda key=key, entry=entry: tensor(key, entry))
+        found |= network.canonical_tensors(key, tuple(entry["shape"]), lambda key=key, entry=entry: tensor(key, entry))
     with torch.device("meta"):
         model = JanusForConditionalGeneration(configuration({key: e["shape"] for key, e in entries(path).items()}))
-    return network.fill(model, found, parts, None)
+    return network.load_weights(model, found, parts, None)
 
 
 def drawn_integers(name: str, shape: tuple[int, ...], most: int) -> np.ndarray:
@@ -115,7 +114,7 @@ def test_the_authors_tensors_are_those_of_the_network(path):
     """Each of the network's tensors once, of its shape; those that the authors do not use are known."""
     found = {}
     for key, entry in entries(path).items():
-        names = network.named(key, tuple(entry["shape"]), torch.Tensor)
+        names = network.canonical_tensors(key, tuple(entry["shape"]), torch.Tensor)
         assert bool(entry.get("unused")) == all(network.UNUSED.fullmatch(name) is not None for name in names)
         assert not found.keys() & names.keys()
         found |= {name: tensor.shape for name, tensor in names.items() if not entry.get("unused")}
@@ -154,7 +153,7 @@ def test_pictures_are_made_of_tokens(path, key):
     pixels = vq.decode(ids)
     assert_equal(pixels[..., ::step, ::step], reference[key], 3e-5)
     assert_equal([pixels.mean(), pixels.std(correction=0)], reference["vq/decoded_mean_std"], 1e-5)
-    painted = pipeline.painted(pixels[0].numpy())[::step, ::step]
+    painted = pipeline.to_rgb(pixels[0].numpy())[::step, ::step]
     expected = reference[f"vq/uint8_stride{step}"][0].astype(int)
     assert np.abs(painted.astype(int) - expected).max() <= 1 and (painted != expected).mean() < 1e-3
 
@@ -216,20 +215,6 @@ def test_guided_logits(path, key):
         )
 
 
-class Enough(Exception):
-    """Holds the tokens so far."""
-
-
-class Stop(NamedTuple):
-    """Listens to a drawing until it has so many tokens."""
-
-    count: int
-
-    def __call__(self, tokens: np.ndarray) -> None:
-        if tokens.shape[1] == self.count:
-            raise Enough(tokens[0].tolist())
-
-
 @cache
 def opened(path: Path) -> pipeline.Janus:
     """The pipeline on the oracle's weights: only what drawing needs, and straight from memory."""
@@ -243,7 +228,7 @@ def opened(path: Path) -> pipeline.Janus:
             convert.convert_image_head(model), convert.convert_generation_embeddings(model)
         ),
     }
-    janus._run = {
+    janus._requests = {
         part: core.compile_model(x, "CPU", FP32_PROPERTIES).create_infer_request() for part, x in models.items()
     }
     janus.codes, janus.rows = model.config.vq_config.num_embeddings, model.config.vq_config.num_patches
@@ -257,12 +242,11 @@ def test_openvino_draws_the_authors_tokens(path, key):
     for prompted, unprompted, chosen in zip(
         reference["cfg/tokens"][::2], reference["cfg/tokens"][1::2], reference[key], strict=True
     ):
-        janus._ids = {"padding": int(unprompted[1])}
-        with pytest.raises(Enough) as drawn:
-            janus._draw(prompted.tolist(), 1, 0, 5.0, 0.0, Stop(len(chosen)), pipeline.Figures())
-        assert drawn.value.args[0] == chosen.tolist()
-        janus._forget()
-        hidden = janus._read(janus._embed(prompted.tolist(), unprompted.tolist()))[:, -1]
+        prompts = prompted.tolist(), unprompted.tolist()
+        drawn = janus.sample_image_tokens(*prompts, guidance=5.0, temperature=0.0, count=len(chosen))
+        assert drawn.tolist() == [chosen.tolist()]
+        janus.reset_cache()
+        hidden = janus.read(janus.embed(*prompts))[:, -1]
         place = 2 * reference[key].tolist().index(chosen.tolist())
         assert_equal(hidden, reference["cfg/hidden_last_step0"][place : place + 2], 3e-5)
 
@@ -273,5 +257,5 @@ def test_pictures_are_made_small_and_square(path, key):
     reference, step = np.load(path), int(key.partition("stride")[2])
     (given,) = (reference[name] for name in reference if name.startswith("pre/rgb_"))
     size = configuration({key: e["shape"] for key, e in entries(path).items()}).vision_config.image_size
-    pixels = pipeline.normalised(pipeline.open_picture(Image.fromarray(given))[0], size)
+    pixels = pipeline.preprocess(pipeline.open_picture(Image.fromarray(given))[0], size)
     assert_equal(pixels[0, :, ::step, ::step], reference[key], 1e-6)

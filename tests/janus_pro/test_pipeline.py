@@ -1,4 +1,4 @@
-"""Answers and drawings are those of PyTorch; seeds, guidance, progress, stream, figures; the file stands alone."""
+"""Answers and drawings are those of PyTorch; seeds, guidance, progress, stream, timings; the file stands alone."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from notebooks.janus_pro import convert, pipeline
-from notebooks.janus_pro.pipeline import BORDER
+from notebooks.janus_pro.pipeline import BORDER_COLOUR
 from tests.janus_pro import small
 from utils.models.llm import FP32_PROPERTIES
 
@@ -38,9 +38,9 @@ def ids_of(text: str) -> list[int]:
 def answered_by_pytorch(model, system: str, image: Image.Image) -> str:
     """The greedy answer of transformers' own class, every token by reading all that stands before it."""
     before, after = ids_of(f"{system}<|User|>: "), ids_of(f"\n{ASKED}\n\n<|Assistant|>:")[1:]
-    picture = [small.TOKENS.index(tag) for tag in convert.TAGS]
+    picture = [small.TOKENS.index(tag) for tag in pipeline.IMAGE_TOKENS]
     ids = torch.tensor([before + [picture[1]] + [picture[0]] * 16 + [picture[2]] + after])
-    pixels = torch.from_numpy(pipeline.normalised(image, 64))
+    pixels = torch.from_numpy(pipeline.preprocess(image, 64))
     said = []
     while len(said) < NEW:
         token = model(input_ids=ids, pixel_values=pixels).logits[0, -1].argmax()
@@ -160,8 +160,8 @@ def test_what_is_drawn_so_far_comes_row_by_row(janus):
     assert [so_far.shape for so_far in heard] == [(2, count) for count in range(1, 17)]
     assert all((so_far == tokens[:, : so_far.shape[1]]).all() for so_far in heard)
     half = np.asarray(janus.decode(heard[9])[1])  # two rows of four and two tokens more
-    assert (half[32:] == BORDER).all() and not (half[:32] == BORDER).all()
-    assert (np.asarray(janus.decode(tokens[:, :0])[0]) == BORDER).all()
+    assert (half[32:] == BORDER_COLOUR).all() and not (half[:32] == BORDER_COLOUR).all()
+    assert (np.asarray(janus.decode(tokens[:, :0])[0]) == BORDER_COLOUR).all()
 
 
 def test_pictures_may_be_made_while_drawing(janus):
@@ -180,7 +180,7 @@ def test_a_listener_that_fails_ends_the_drawing_and_spoils_nothing(janus):
 
     with pytest.raises(KeyError, match="enough"):
         janus.draw(DRAWN, progress=fails)
-    assert len(heard) == janus.figures.generated == 3
+    assert len(heard) == janus.timings.generated_tokens == 3
     assert janus.draw_tokens(DRAWN).tolist() == expected
 
 
@@ -190,25 +190,26 @@ def test_the_answer_comes_in_pieces_and_may_be_ended(janus):
     assert "".join(pieces) == answer and len(answer) > 2
     pieces.clear()
     part = janus.understand(PHOTO, ASKED, lambda piece: pieces.append(piece) or True, NEW)
-    assert janus.figures.ended == "stopped" and answer.startswith(part) and len(part) < len(answer)
+    assert janus.timings.finish_reason == "stopped" and answer.startswith(part) and len(part) < len(answer)
 
 
 def test_figures_tell_what_it_took(janus):
     answer = janus.understand(PHOTO, ASKED, max_new_tokens=2)
-    figures = janus.figures
-    assert 0 < figures.image_s < figures.first_token_s < figures.last_token_s <= figures.seconds
-    assert figures.generated == len(answer) == 2 and figures.ended == "length"
-    assert figures.tokens_per_second == pytest.approx(1 / (figures.last_token_s - figures.first_token_s))
+    timings = janus.timings
+    assert 0 < timings.image_s < timings.first_token_s < timings.last_token_s <= timings.total_s
+    assert timings.generated_tokens == len(answer) == 2 and timings.finish_reason == "length"
+    assert timings.tokens_per_second == pytest.approx(1 / (timings.last_token_s - timings.first_token_s))
     janus.draw(DRAWN)
-    figures = janus.figures
-    assert (figures.generated, figures.read) == (16, len(ids_of(f"<|User|>: {DRAWN}\n\n<|Assistant|>:")) + 1)
-    assert 0 < figures.first_token_s < figures.last_token_s < figures.seconds and figures.image_s > 0
+    timings = janus.timings
+    prompt = ids_of(f"<|User|>: {DRAWN}\n\n<|Assistant|>:")
+    assert (timings.generated_tokens, timings.prompt_tokens) == (16, len(prompt) + 1)
+    assert 0 < timings.first_token_s < timings.last_token_s < timings.total_s and timings.image_s > 0
 
 
 def test_the_cache_is_measured_from_the_model(ir):
     language = ov.Core().read_model(ir / convert.xml("language"))
     text = small.TEXT
-    assert pipeline.cache_bytes(language) == 4 * 2 * text["num_hidden_layers"] * text["hidden_size"]
+    assert pipeline.cache_bytes_per_token(language) == 4 * 2 * text["num_hidden_layers"] * text["hidden_size"]
 
 
 USE = """

@@ -6,10 +6,11 @@ from PIL import Image
 
 from notebooks.janus_pro import data
 from notebooks.janus_pro.measuring import quality
+from notebooks.janus_pro.network.reference import Reference
 from utils import compare, report
 
-DRAWN = [*data.WISHES, quality.ALL]
-EVERY_KIND = [f"accuracy, {kind}" for kind in data.QUESTIONS] + [f"drawings, {kind}" for kind in DRAWN]
+DRAWN = [*data.PROMPT_KINDS, quality.ALL]
+EVERY_KIND = [f"accuracy, {kind}" for kind in data.QUESTION_KINDS] + [f"drawings, {kind}" for kind in DRAWN]
 TOKENS = "greedy tokens as PyTorch's"
 
 
@@ -19,23 +20,23 @@ def asked() -> list[quality.Trial]:
 
 
 @pytest.fixture(scope="module")
-def wished() -> list[quality.Wished]:
-    return quality.wishes(5)
+def examples() -> list[quality.Example]:
+    return quality.prompts(5)
 
 
 class Knowing:
     """Knows the true answers and draws the true pictures; its "tokens" are numbers of those."""
 
-    def __init__(self, asked, wished):
+    def __init__(self, asked, examples):
         self.truth = {(picture.tobytes(), question.text): question.answer for picture, question in asked}
-        self.pictures = [picture for picture, _ in wished]
-        self.numbers = {wish.text: number for number, (_, wish) in enumerate(wished)}
+        self.pictures = [picture for picture, _ in examples]
+        self.numbers = {prompt.text: number for number, (_, prompt) in enumerate(examples)}
         self.back = {}
-        for drawn, question in quality.asked_back([quality.Drawing(*wish) for wish in wished]):
+        for drawn, question in quality.round_trip_trials([quality.Drawing(*prompt) for prompt in examples]):
             self.back[drawn.tobytes(), question.text] = question.answer
 
     def understand(self, picture, text, max_new_tokens):
-        assert max_new_tokens == quality.LONGEST
+        assert max_new_tokens == quality.MAX_ANSWER_TOKENS
         key = picture.tobytes(), text
         answer = self.truth.get(key) or self.back.get(key)
         return f" top left: {answer.upper()}.\n" if answer else "nothing"
@@ -56,36 +57,36 @@ class Knowing:
 
 
 @pytest.fixture
-def knowing(asked, wished):
-    return Knowing(asked, wished)
+def knowing(asked, examples):
+    return Knowing(asked, examples)
 
 
 def failing(rows) -> set[tuple]:
     return {(row["metric"], row["precision"] or row["control"]) for row in rows if compare.passes(row) is False}
 
 
-def test_there_are_trials_and_wishes_of_every_kind(asked, wished):
-    assert [question.kind for _, question in asked] == [kind for kind in data.QUESTIONS for _ in range(8)]
-    assert [wish.kind for _, wish in wished] == [kind for kind in data.WISHES for _ in range(5)]
+def test_there_are_trials_and_wishes_of_every_kind(asked, examples):
+    assert [question.kind for _, question in asked] == [kind for kind in data.QUESTION_KINDS for _ in range(8)]
+    assert [prompt.kind for _, prompt in examples] == [kind for kind in data.PROMPT_KINDS for _ in range(5)]
 
 
-def test_a_drawing_is_right_if_it_shows_what_was_asked_for(wished):
-    made = [quality.Drawing(*wish) for wish in wished]
-    assert set(quality.fulfilled(made).values()) == {1.0}
-    other = quality.misunderstood(made)
-    assert [drawing.wish.kind for drawing in other] == [drawing.wish.kind for drawing in made]
-    assert not any(a.wish == b.wish for a, b in zip(made, other, strict=True))
-    assert max(quality.fulfilled(other).values()) < 0.5
+def test_a_drawing_is_right_if_it_shows_what_was_asked_for(examples):
+    made = [quality.Drawing(*prompt) for prompt in examples]
+    assert set(quality.correct_drawings(made).values()) == {1.0}
+    other = quality.swap_prompts(made)
+    assert [drawing.prompt.kind for drawing in other] == [drawing.prompt.kind for drawing in made]
+    assert not any(a.prompt == b.prompt for a, b in zip(made, other, strict=True))
+    assert max(quality.correct_drawings(other).values()) < 0.5
 
 
-def test_questions_back_are_true_of_the_sentence(wished):
-    asked = quality.asked_back([quality.Drawing(*wish) for wish in wished])
-    assert {question.kind for _, question in asked} == set(quality.ROUND_TRIPS) and len(asked) == 20
+def test_questions_back_are_true_of_the_sentence(examples):
+    asked = quality.round_trip_trials([quality.Drawing(*prompt) for prompt in examples])
+    assert {question.kind for _, question in asked} == set(quality.ROUND_TRIP_KINDS) and len(asked) == 20
     for picture, question in asked:
-        wish = next(wish for true, wish in wished if true is picture)
-        answers = {"place": wish.place, "count": str(len(wish.pairs))}
-        assert question.answer == answers.get(wish.kind, wish.pairs[0][0])
-        assert any(part in question.text for part in wish.pairs[0])
+        prompt = next(prompt for true, prompt in examples if true is picture)
+        answers = {"place": prompt.place, "count": str(len(prompt.pairs))}
+        assert question.answer == answers.get(prompt.kind, prompt.pairs[0][0])
+        assert any(part in question.text for part in prompt.pairs[0])
 
 
 def test_noise_is_measured_in_decibels():
@@ -100,8 +101,8 @@ def test_tokens_agree_up_to_the_first_that_differs():
     assert quality.agreement([one, one], [one, np.array([[1, 9, 3, 4]])]) == pytest.approx((1 + 0.25) / 2)
 
 
-def test_the_table_passes_who_sees_and_listens_and_its_controls_lose(asked, wished, knowing, tmp_path):
-    rows = quality.table({"FP16": knowing, "INT4": knowing}, knowing, asked, wished)
+def test_the_table_passes_who_sees_and_listens_and_its_controls_lose(asked, examples, knowing, tmp_path):
+    rows = quality.table({"FP16": knowing, "INT4": knowing}, knowing, asked, examples)
     compare.check(rows)
     for metric in EVERY_KIND:
         mine = [row for row in rows if row["metric"] == metric]
@@ -114,7 +115,7 @@ def test_the_table_passes_who_sees_and_listens_and_its_controls_lose(asked, wish
     report.save("janus_pro", model="tiny", device="CPU", parity=[], quality=rows, speed=[], folder=tmp_path)
 
 
-def test_the_table_fails_a_precision_that_is_wrong(asked, wished, knowing):
+def test_the_table_fails_a_precision_that_is_wrong(asked, examples, knowing):
     class Wrong(Knowing):
         def understand(self, picture, text, max_new_tokens):
             return "nothing"
@@ -128,19 +129,19 @@ def test_the_table_fails_a_precision_that_is_wrong(asked, wished, knowing):
         def decode(self, tokens):
             return [Image.new("RGB", (96, 96), "black")] * len(tokens)
 
-    rows = quality.table({"FP16": knowing, "INT4": Wrong(asked, wished)}, knowing, asked, wished)
+    rows = quality.table({"FP16": knowing, "INT4": Wrong(asked, examples)}, knowing, asked, examples)
     metrics = {row["metric"] for row in rows if row["threshold"] is not None}
     assert failing(rows) == {(metric, "INT4") for metric in metrics}
 
 
-def test_the_table_fails_who_needs_no_sentence(asked, wished, knowing):
+def test_the_table_fails_who_needs_no_sentence(asked, examples, knowing):
     knowing.draw = lambda text, seed, guidance, n: [knowing.pictures[knowing.numbers[text]]] * n
-    rows = quality.table({"FP16": knowing}, knowing, asked, wished)
+    rows = quality.table({"FP16": knowing}, knowing, asked, examples)
     assert failing(rows) == {(f"drawings, {kind}", "no sentence") for kind in DRAWN}
 
 
-def test_pytorch_and_the_pipeline_say_and_draw_the_same(checkpoint, janus, wished):
-    reference = quality.Reference(checkpoint)
+def test_pytorch_and_the_pipeline_say_and_draw_the_same(checkpoint, janus, examples):
+    reference = Reference(checkpoint)
     picture = Image.effect_noise((90, 60), 90).convert("RGB")
     assert reference.understand(picture, "What is it?", 12) == janus.understand(picture, "What is it?", None, 12) != ""
     for options in ({"n": 2, "seed": 3}, {"temperature": 0.0}, {"guidance": 1.0}):
@@ -151,9 +152,9 @@ def test_pytorch_and_the_pipeline_say_and_draw_the_same(checkpoint, janus, wishe
     assert reference.encode([picture, picture]).shape == (2, 16)
 
 
-def test_the_end_of_training_is_told_in_a_line(asked, wished, knowing, monkeypatch):
+def test_the_end_of_training_is_told_in_a_line(asked, examples, knowing, monkeypatch):
     monkeypatch.setattr(quality, "trials", lambda count: asked)
-    monkeypatch.setattr(quality, "wishes", lambda count: wished)
-    answers = ", ".join(f"{kind} 100%" for kind in data.QUESTIONS)
+    monkeypatch.setattr(quality, "prompts", lambda count: examples)
+    answers = ", ".join(f"{kind} 100%" for kind in data.QUESTION_KINDS)
     drawings = ", ".join(f"{kind} 100%" for kind in DRAWN)
     assert quality.summary(knowing) == f"Held out, right: answers: {answers}; drawings: {drawings}"

@@ -50,7 +50,7 @@ def test_too_long_and_thin_is_a_sentence(chat, size):
 @pytest.mark.parametrize("size", [(1, 1), (1, 40), (300, 3), (13, 15)])
 def test_small_and_thin_pictures_are_answered(chat, size):
     assert chat.ask(Image.new("RGB", size, BLUE), "What is it?", max_new_tokens=3)
-    assert chat.figures.slices >= 1
+    assert chat.timings.slices >= 1
 
 
 def test_of_an_animation_the_first_frame_is_taken_and_that_is_told(chat, tmp_path):
@@ -61,9 +61,9 @@ def test_of_an_animation_the_first_frame_is_taken_and_that_is_told(chat, tmp_pat
         assert opened.getpixel((5, 5)) == RED
         assert notes == [f"a.{suffix} is animated: of its 3 frames the first one is taken."]
     chat.ask([tmp_path / "a.gif", frames[1]], "What is it?", max_new_tokens=1)
-    assert chat.figures.notes == ["a.gif is animated: of its 3 frames the first one is taken."]
+    assert chat.timings.notes == ["a.gif is animated: of its 3 frames the first one is taken."]
     chat.ask(frames[1], "What is it?", max_new_tokens=1)
-    assert chat.figures.notes == []
+    assert chat.timings.notes == []
 
 
 @pytest.mark.parametrize("question", ["", "  \n", None])
@@ -89,13 +89,13 @@ def test_a_conversation_that_does_not_fit_is_a_sentence(chat):
         chat.ask(None, "a" * 2100, history, max_new_tokens=4)
     assert len(history) == 1
     chat.ask(None, "Still there?", history, max_new_tokens=4)
-    assert chat.figures.kept > 0 and len(history) == 2
+    assert chat.timings.cached_tokens > 0 and len(history) == 2
 
 
 def test_an_answer_ends_where_the_context_does(chat):
-    ids = len(chat._ids(chat._prompt([Turn("a", "")])))
+    ids = len(chat._token_ids(chat._prompt([Turn("a", "")])))
     chat.ask(None, "a" * (2048 - ids - 2), max_new_tokens=50)
-    assert chat.figures.generated <= 3 and chat.figures.read + chat.figures.generated <= 2048
+    assert chat.timings.generated_tokens <= 3 and chat.timings.prompt_tokens + chat.timings.generated_tokens <= 2048
 
 
 def test_an_answer_takes_a_token(chat):

@@ -1,22 +1,20 @@
 """The speed rows: every runtime computes the same, ratios are to PyTorch, a seeded checkpoint loads."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 import torch
 
+from notebooks.minicpm_v import convert
 from notebooks.minicpm_v.measuring import bench, random_checkpoint
 from notebooks.minicpm_v.network import MiniCPMV, load
 from tests.minicpm_v import small
 from utils import report
 from utils.models.llm import FP32_PROPERTIES
 
-WORDS = {"PROMPT": 40, "QUESTION": 5, "ANSWER": 4, "ROOM": 80}  # shorter, for speed
+WORDS = {"PROMPT_TOKENS": 40, "QUESTION_TOKENS": 5, "ANSWER_TOKENS": 4, "STATIC_CACHE_TOKENS": 80}  # shorter, for speed
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -38,7 +36,7 @@ def test_the_released_size_is_that_of_the_specification():
     assert count == 3_434_965_792
     layers = [p for name, p in model.llm.model.layers.named_parameters() if p.ndim == 2]
     assert bench.layer_weights(random_checkpoint.RELEASED) == sum(p.numel() for p in layers)
-    assert [work.name for work in bench.works(random_checkpoint.RELEASED)][:2] == [
+    assert [work.name for work in bench.workloads(random_checkpoint.RELEASED)][:2] == [
         "encode a slice of 448 x 448",
         "encode 10 slices of 448 x 448",
     ]
@@ -54,7 +52,7 @@ def test_a_seeded_checkpoint_loads_whole_from_several_files(version, tmp_path, m
     config = small.CONFIGS[version]
     small.tokenizer(version).save_pretrained(tmp_path / "companions")
     whole = random_checkpoint.seeded_checkpoint(config, tmp_path / "companions", tmp_path / "whole")
-    monkeypatch.setattr(random_checkpoint.seeded, "SHARD", 100_000)
+    monkeypatch.setattr(random_checkpoint.random_checkpoint, "WEIGHTS_PER_FILE", 100_000)
     parts = random_checkpoint.seeded_checkpoint(config, whole, tmp_path / "parts")
     first, second = load(whole).state_dict(), load(parts).state_dict()
     assert first.keys() == second.keys() and all(torch.equal(x, second[key]) for key, x in first.items())
@@ -69,7 +67,7 @@ def test_all_runtimes_compute_the_same(both):
     config = config_of(checkpoint)
     runs = bench.eager(checkpoint, "FP32")
     ours = bench.OpenVINO(ir, **FP32_PROPERTIES)
-    for work in [*bench.works(config), bench.Work("", "read", 2, 5), bench.Work("", "generate", 0, 3)]:
+    for work in [*bench.workloads(config), bench.Workload("", "read", 2, 5), bench.Workload("", "generate", 0, 3)]:
         eager, static = (run(work) for run in runs.values())
         found = ours(work)
         assert found.shape == eager.shape and len(eager) == {"read": 1}.get(work.step, work.slices + work.tokens)
@@ -83,9 +81,9 @@ def test_rows_name_every_runtime_and_ratios_are_to_the_fastest_torch(both, tmp_p
     checkpoint, ir = both
     config = config_of(checkpoint)
     runs = bench.eager(checkpoint, "BF16") | bench.openvino(ir, "FP16")
-    rows = bench.time_all(runs, bench.works(config), rounds=1, label="small")
+    rows = bench.time_all(runs, bench.workloads(config), rounds=1, label="small")
     found = {(row["runtime"], row["precision"], row["workload"]) for row in rows}
-    names = [work.name for work in bench.works(config)]
+    names = [work.name for work in bench.workloads(config)]
     expected = {(runtime, "BF16", name) for runtime in (bench.EAGER, bench.OURS) for name in names}
     assert found == expected | {(bench.STATIC, "BF16", name) for name in names[2:]}
     for name in names:
@@ -99,7 +97,7 @@ def test_rows_name_every_runtime_and_ratios_are_to_the_fastest_torch(both, tmp_p
 def test_a_prompt_begins_anew_and_generating_goes_on(ir_2_6):
     config, ir = config_of(ir_2_6), ir_2_6
     run = bench.OpenVINO(ir, **FP32_PROPERTIES)
-    *_, read, generate = bench.works(config)
+    *_, read, generate = bench.workloads(config)
     first, then, later = run(read), run(generate), run(generate)
     assert run.chat._past == read.tokens + 2 * generate.tokens
     assert run(read) == first and (run(generate) == then).all() and (run(generate) == later).all()
@@ -107,32 +105,22 @@ def test_a_prompt_begins_anew_and_generating_goes_on(ir_2_6):
 
 def test_a_runtime_works_in_a_process_of_its_own(ir_2_6):
     config, ir = config_of(ir_2_6), ir_2_6
-    with bench.Apart(bench.openvino, ir, "INT4") as apart:
-        ((key, run),) = apart.runs().items()
+    with bench.RuntimeProcess(bench.openvino, ir, "INT4") as process:
+        ((key, run),) = process.runs().items()
         assert key == (bench.OURS, "INT4")
-        assert run(bench.works(config)[0]) is None
+        assert run(bench.workloads(config)[0]) is None
         with pytest.raises(AttributeError):
             run("no work")
 
 
-def test_the_memory_of_children_is_watched():
-    hold = "import time; held = bytearray(150_000_000); time.sleep(1)"
-    with bench.Watch() as watch:
-        subprocess.run([sys.executable, "-S", "-c", hold], check=True)
-    assert 140 < watch.peak_mb < 400 and watch.seconds > 1
-
-
-def test_a_child_that_is_only_a_copy_of_its_maker_holds_nothing_of_its_own():
-    here = psutil.Process()
-    assert bench._rss(here, here.cmdline()) == 0 < bench._rss(here, ["python"])
-
-
 def test_conversions_are_rows_with_time_and_size(checkpoint_2_6, tmp_path, monkeypatch):
     monkeypatch.setattr(bench.preflight, "in_child", lambda function, *args, what: function(*args))
-    folders, rows = bench.converted(checkpoint_2_6, tmp_path, ("FP16", "INT4"), 32, "small")
+    folders, rows = bench.timed_conversions(
+        convert.to_ir, convert.compress, checkpoint_2_6, tmp_path, ("FP16", "INT4"), 32, "small"
+    )
     assert [row["workload"] for row in rows] == ["conversion of the checkpoint", "compression of the FP16 IR"]
     assert rows[1]["model_mb"] < rows[0]["model_mb"] == pytest.approx(report.bench.size_mb(folders["FP16"]))
-    assert bench._weights_mb(folders["INT4"]) < bench._weights_mb(folders["FP16"]) < rows[0]["model_mb"]
+    assert bench.weights_mb(folders["INT4"]) < bench.weights_mb(folders["FP16"]) < rows[0]["model_mb"]
     report.save("minicpm_v", model="tiny", device="CPU", parity=[], quality=[], speed=rows, folder=tmp_path)
 
 
@@ -141,7 +129,7 @@ def test_limits_are_shares_of_what_was_measured_in_the_same_run(tmp_path, monkey
     monkeypatch.setattr(bench.bench, "read_bandwidth_gbs", lambda: 20.0)
     monkeypatch.setattr(bench.bench, "matmul_gflops", lambda dtype: 100.0)
     monkeypatch.setattr(bench.bench, "size_mb", lambda path: 50.0 if path.name == "openvino_language_model.xml" else 0)
-    *_, read, generate = bench.works(config)
+    *_, read, generate = bench.workloads(config)
     row = {"runtime": bench.OURS, "precision": "INT4"}
     rows = [row | {"workload": read.name, "median_ms": 1.0}, row | {"workload": generate.name, "throughput": 300.0}]
     notes = bench.limits(rows, {"INT4": tmp_path}, config, "small")

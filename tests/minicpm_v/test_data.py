@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from notebooks.minicpm_v import data
-from notebooks.minicpm_v.data import WRITTEN, held_out
+from notebooks.minicpm_v.data import HELD_OUT_WORDS, held_out
 from utils.drawn_world.questions import KINDS, corpus
 from utils.drawn_world.scenes import COLOURS, PLACES, SHAPES
 
@@ -12,8 +12,8 @@ from utils.drawn_world.scenes import COLOURS, PLACES, SHAPES
 def test_training_never_prints_a_held_out_word():
     rng = np.random.default_rng(0)
     words = {data.word(rng) for _ in range(3000)}
-    assert len(words) > 2500 and not words & set(WRITTEN)
-    assert {len(word) for word in words} == {3, 4, 5} and not set(WRITTEN) & set(" ".join(corpus()).split())
+    assert len(words) > 2500 and not words & set(HELD_OUT_WORDS)
+    assert {len(word) for word in words} == {3, 4, 5} and not set(HELD_OUT_WORDS) & set(" ".join(corpus()).split())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -21,7 +21,7 @@ def test_held_out_trials_repeat_and_answer_in_the_world_s_words(kind):
     first, again = held_out(kind, 6), held_out(kind, 6)
     assert [q for _, q in first] == [q for _, q in again]
     assert all(np.array_equal(a, b) for (a, _), (b, _) in zip(first, again, strict=True))
-    known = {*COLOURS, *SHAPES, *PLACES, *WRITTEN, "yes", "no", *"0123456789"}
+    known = {*COLOURS, *SHAPES, *PLACES, *HELD_OUT_WORDS, "yes", "no", *"0123456789"}
     assert all(question.kind == kind and question.answer in known for _, question in first)
-    large = [picture.width * picture.height > 3 * data.SIDE**2 for picture, _ in first]
+    large = [picture.width * picture.height > 3 * data.SIDE_PX**2 for picture, _ in first]
     assert all(large) if kind == "label" else not any(large)

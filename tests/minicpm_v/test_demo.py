@@ -9,7 +9,7 @@ from gradio_client import Client, handle_file
 from PIL import Image
 
 from notebooks.minicpm_v import demo
-from notebooks.minicpm_v.pipeline import Figures, VisionChat
+from notebooks.minicpm_v.pipeline import Timings, VisionChat
 from tests.minicpm_v import small
 from utils.demo import start
 
@@ -28,7 +28,7 @@ def chat(ir_2_6) -> VisionChat:
 def in_its_place(chat):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo, "_chat", lambda model, device: chat)
-        patch.setattr(demo, "LONGEST_ANSWER", 8)
+        patch.setattr(demo, "MAX_ANSWER_TOKENS", 8)
         yield
 
 
@@ -63,7 +63,7 @@ def test_the_slices_are_drawn_over_the_picture(pictures):
 
 
 def test_large_pictures_are_shown_smaller(pictures, monkeypatch):
-    monkeypatch.setattr(demo, "SHOWN_SIDE", 60)
+    monkeypatch.setattr(demo, "MAX_SHOWN_PX", 60)
     assert demo.look(str(pictures / "large.png"), True)[0].size == (60, 40)
 
 
@@ -79,12 +79,12 @@ def test_an_answer_comes_in_pieces_and_is_remembered(chat, pictures):
 
 
 def test_the_model_stops_when_the_visitor_leaves(chat, pictures, monkeypatch):
-    monkeypatch.setattr(demo, "LONGEST_ANSWER", 1000)
+    monkeypatch.setattr(demo, "MAX_ANSWER_TOKENS", 1000)
     turns = []
     answering = demo.stream(chat, str(pictures / "small.png"), "What is it?", turns)
     next(answering)
     answering.close()
-    assert chat.figures.ended in ("stopped", "stop") and chat.figures.generated < 1000
+    assert chat.timings.finish_reason in ("stopped", "stop") and chat.timings.generated_tokens < 1000
 
 
 def test_what_is_missing_or_too_much_is_a_sentence(chat, pictures):
@@ -101,13 +101,24 @@ def test_what_is_missing_or_too_much_is_a_sentence(chat, pictures):
 
 
 def test_the_speed_is_told_in_words():
-    figures = Figures(image_s=0.5, first_token_s=1.0, seconds=2.0, slices=7, kept=9, generated=5, ended="length")
-    figures.notes.append("It is animated.")
-    assert demo.about(figures) == (
+    timings = Timings(
+        image_s=0.5,
+        first_token_s=1.0,
+        total_s=2.0,
+        slices=7,
+        cached_tokens=9,
+        generated_tokens=5,
+        finish_reason="length",
+    )
+    timings.notes.append("It is animated.")
+    assert demo.about(timings) == (
         "5 tokens, 4 tokens/s, the first after 1.00 s, of which 0.50 s for 7 pieces of the picture; 9 tokens of the "
         "conversation were kept; cut off at the longest answer. It is animated."
     )
-    assert demo.about(Figures(first_token_s=1.0, generated=1, ended="stop")) == "1 token, the first after 1.00 s."
+    assert (
+        demo.about(Timings(first_token_s=1.0, generated_tokens=1, finish_reason="stop"))
+        == "1 token, the first after 1.00 s."
+    )
 
 
 def test_a_conversation_can_be_copied_but_not_shared():

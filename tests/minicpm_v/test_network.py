@@ -206,7 +206,7 @@ def test_the_same_patches_laid_out_otherwise_are_told_apart(version):
         if version == 2.6:
             seen.append(model.encode_images(*tensors(batch)))
         else:
-            seen.append(model.encode_equal(torch.from_numpy(slicing.normalised(Image.fromarray(pixels)))[None]))
+            seen.append(model.encode_equal(torch.from_numpy(slicing.normalise(Image.fromarray(pixels)))[None]))
     assert seen[0].shape == (1, 4, 256) and (seen[0] - seen[1]).abs().max() > 1e-2
 
 

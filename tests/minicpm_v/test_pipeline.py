@@ -1,4 +1,4 @@
-"""Answers are those of PyTorch and of openvino_genai; a conversation reads only what is new; figures, stream, plan."""
+"""Answers are those of PyTorch and of openvino_genai; a conversation reads only what is new; timings, stream, plan."""
 
 import shutil
 import subprocess
@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from notebooks.minicpm_v.network import MiniCPMV, load
-from notebooks.minicpm_v.pipeline import Figures, Turn, VisionChat, slicing
+from notebooks.minicpm_v.pipeline import Timings, Turn, VisionChat, slicing
 from notebooks.minicpm_v.pipeline import chat as pipeline
 from tests.minicpm_v import small
 from utils import compare
@@ -47,7 +47,7 @@ def fresh(chat: VisionChat, history: list[Turn], images, question: str, **option
     """The answer when the whole conversation is read anew."""
     chat.ask(None, "Forget.", max_new_tokens=1)
     answer = chat.ask(images, question, list(history), **options)
-    assert chat.figures.kept == 0
+    assert chat.timings.cached_tokens == 0
     return answer
 
 
@@ -59,14 +59,14 @@ def seen_by_pytorch(model: MiniCPMV, image: Image.Image) -> torch.Tensor:
             given = slicing.batch(pieces, 24)
             fields = given.pixel_values, given.patch_attention_mask, given.position_ids, given.sizes
             return model.encode_images(*map(torch.from_numpy, fields)).flatten(0, 1)
-        pixels = [torch.from_numpy(np.stack([slicing.normalised(x) for x in p])) for p in (pieces[:1], pieces[1:]) if p]
+        pixels = [torch.from_numpy(np.stack([slicing.normalise(x) for x in p])) for p in (pieces[:1], pieces[1:]) if p]
         return torch.cat([model.encode_equal(x).flatten(0, 1) for x in pixels])
 
 
 @pytest.mark.parametrize("image", [WHOLE, LARGE, LONG], ids=["whole", "large", "long"])
 def test_pictures_are_encoded_as_by_pytorch(both, image):
     model, chat = load(both[0]).float(), opened(both[1])
-    found = chat._encode(image, True, Figures())
+    found = chat._encode(image, True, Timings())
     compare.check([compare.parity("pictures", found, seen_by_pytorch(model, image), 1e-3)])
 
 
@@ -113,7 +113,7 @@ def test_openvino_genai_opens_the_folder_and_answers_alike(vlm, chat, image):
     config = genai.GenerationConfig(max_new_tokens=NEW, do_sample=False, eos_token_id=2)
     given = {} if image is None else {"images": [ov.Tensor(np.asarray(image)[None])]}
     assert vlm.generate(ASKED, generation_config=config, **given).texts[0] == chat.ask(image, ASKED, max_new_tokens=NEW)
-    assert chat.figures.slices == (0 if image is None else 1 if image is WHOLE else 5)
+    assert chat.timings.slices == (0 if image is None else 1 if image is WHOLE else 5)
 
 
 @pytest.mark.parametrize("length", [NEW, 3])
@@ -121,15 +121,21 @@ def test_a_conversation_reads_only_what_is_new(both, length):
     chat, history = opened(both[1]), []
     options = {"max_new_tokens": length}
     chat.ask(LARGE, ASKED, history, **options)
-    first = chat.figures
-    assert first.kept == 0 and first.read > 4 * first.slices == 4 * 7
+    first = chat.timings
+    assert first.cached_tokens == 0 and first.prompt_tokens > 4 * first.slices == 4 * 7
     chat.ask(None, "And what else?", history, **options)
-    second = chat.figures
-    assert second.slices == 0 and second.kept == first.read + first.generated - (first.ended == "length")
-    assert second.read < 60
+    second = chat.timings
+    assert second.slices == 0 and second.cached_tokens == first.prompt_tokens + first.generated_tokens - (
+        first.finish_reason == "length"
+    )
+    assert second.prompt_tokens < 60
     before = list(history)
     answer = chat.ask(WHOLE, "And this?", history, **options)
-    assert chat.figures.slices == 1 and chat.figures.kept > second.kept and chat.figures.read < 90
+    assert (
+        chat.timings.slices == 1
+        and chat.timings.cached_tokens > second.cached_tokens
+        and chat.timings.prompt_tokens < 90
+    )
     assert [turn.question for turn in history] == [ASKED, "And what else?", "And this?"]
     assert history[-1].answer == answer and history[-1].images == (WHOLE,)
     assert answer == fresh(chat, before, WHOLE, "And this?", **options)
@@ -143,7 +149,7 @@ def test_conversations_side_by_side_do_not_mix(chat):
     assert chat.ask(LARGE, ASKED, yours, max_new_tokens=NEW) == other != expected
     second = fresh(chat, mine, None, "More?", max_new_tokens=NEW)
     assert chat.ask(None, "More?", mine, max_new_tokens=NEW) == second
-    assert chat.figures.kept == 0 or mine[:-1] == [Turn(ASKED, expected, (WHOLE,))]
+    assert chat.timings.cached_tokens == 0 or mine[:-1] == [Turn(ASKED, expected, (WHOLE,))]
 
 
 def test_a_changed_history_is_read_anew(chat):
@@ -151,13 +157,13 @@ def test_a_changed_history_is_read_anew(chat):
     chat.ask(WHOLE, ASKED, history, max_new_tokens=NEW)
     history[0] = Turn(ASKED, "A cat.", history[0].images)
     chat.ask(None, "Sure?", history, max_new_tokens=NEW)
-    assert (chat.figures.kept, chat.figures.slices) == (0, 1)
+    assert (chat.timings.cached_tokens, chat.timings.slices) == (0, 1)
 
 
 def test_pictures_are_numbered_through_the_conversation(chat, monkeypatch):
     texts = []
-    encode = chat._ids
-    monkeypatch.setattr(chat, "_ids", lambda text: texts.append(text) or encode(text))
+    encode = chat._token_ids
+    monkeypatch.setattr(chat, "_token_ids", lambda text: texts.append(text) or encode(text))
     history = []
     chat.ask([WHOLE, WHOLE], ASKED, history, max_new_tokens=2)
     chat.ask(WHOLE, ASKED, history, max_new_tokens=2)
@@ -170,9 +176,9 @@ def test_pictures_are_numbered_through_the_conversation(chat, monkeypatch):
 
 def test_slicing_can_be_left_out(chat):
     sliced = chat.ask(LARGE, ASKED, max_new_tokens=NEW)
-    assert chat.figures.slices == 7 and chat.plan(LARGE).grid == (3, 2)
+    assert chat.timings.slices == 7 and chat.plan(LARGE).grid == (3, 2)
     assert chat.ask(LARGE, ASKED, max_new_tokens=NEW, slicing=False) != sliced
-    assert chat.figures.slices == 1 and chat.plan(LARGE, slicing=False).grid == (0, 0)
+    assert chat.timings.slices == 1 and chat.plan(LARGE, slicing=False).grid == (0, 0)
 
 
 def test_the_answer_comes_in_pieces(chat):
@@ -185,9 +191,9 @@ def test_a_listener_may_end_the_answer_and_go_on(chat):
     whole = chat.ask(LARGE, ASKED, max_new_tokens=NEW)
     pieces, history = [], []
     answer = chat.ask(LARGE, ASKED, history, NEW, lambda piece: pieces.append(piece) or len(pieces) == 2)
-    assert chat.figures.ended == "stopped" and 0 < len(answer) < len(whole) and whole.startswith(answer)
+    assert chat.timings.finish_reason == "stopped" and 0 < len(answer) < len(whole) and whole.startswith(answer)
     said = chat.ask(None, "Go on.", history, max_new_tokens=NEW)
-    assert chat.figures.kept > 0
+    assert chat.timings.cached_tokens > 0
     assert said == fresh(chat, history[:1], None, "Go on.", max_new_tokens=NEW)
 
 
@@ -205,20 +211,20 @@ def test_a_listener_that_fails_spoils_nothing(chat):
 
 def test_figures_tell_what_it_took(chat):
     answer = chat.ask(LARGE, ASKED, max_new_tokens=5)
-    figures = chat.figures
-    assert 0 < figures.image_s < figures.first_token_s <= figures.seconds
-    assert figures.generated == len(answer) == 5 and figures.ended == "length"
-    assert figures.tokens_per_second == pytest.approx(4 / (figures.seconds - figures.first_token_s))
+    timings = chat.timings
+    assert 0 < timings.image_s < timings.first_token_s <= timings.total_s
+    assert timings.generated_tokens == len(answer) == 5 and timings.finish_reason == "length"
+    assert timings.tokens_per_second == pytest.approx(4 / (timings.total_s - timings.first_token_s))
     chat.ask(None, ASKED, max_new_tokens=1)
-    assert chat.figures.tokens_per_second is None and chat.figures.image_s == 0
+    assert chat.timings.tokens_per_second is None and chat.timings.image_s == 0
 
 
 def test_a_stop_token_ends_the_answer(chat, monkeypatch):
     answer = chat.ask(None, ASKED, max_new_tokens=NEW)
     third = next(i for i, letter in enumerate(answer) if i >= 3 and letter not in answer[:i])
-    monkeypatch.setattr(chat, "_stops", {small.TOKENS.index(answer[third])})
+    monkeypatch.setattr(chat, "_stop_ids", {small.TOKENS.index(answer[third])})
     assert chat.ask(None, ASKED, max_new_tokens=NEW) == answer[:third]
-    assert chat.figures.ended == "stop"
+    assert chat.timings.finish_reason == "stop"
 
 
 def test_only_the_last_logits_are_computed(ir_2_6):
@@ -229,7 +235,7 @@ def test_only_the_last_logits_are_computed(ir_2_6):
 
 USE = """
 import sys
-from minicpm.pipeline import VisionChat
+from pipeline import VisionChat
 print(VisionChat(sys.argv[1]).ask(sys.argv[2], "What is it?", max_new_tokens=3))
 loaded = {name.partition(".")[0] for name in sys.modules}
 heavy = {"torch", "transformers", "utils", "notebooks", "nncf", "optimum"} & loaded
@@ -237,11 +243,8 @@ sys.exit(f"imported: {heavy}" if heavy else 0)
 """
 
 
-def test_two_files_copied_elsewhere_are_enough(ir_2_6, tmp_path):
-    package = tmp_path / "minicpm"
-    package.mkdir()
-    for name in ("pipeline.py", "slicing.py"):
-        shutil.copy2(Path(pipeline.__file__).parent / name, package)
+def test_the_folder_copied_elsewhere_is_enough(ir_2_6, tmp_path):
+    shutil.copytree(Path(pipeline.__file__).parent, tmp_path / "pipeline")
     WHOLE.save(tmp_path / "photo.png")
     run = [sys.executable, "-c", USE, ir_2_6, "photo.png"]
     done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True)

@@ -3,6 +3,7 @@
 import pytest
 
 from notebooks.minicpm_v.measuring import quality
+from notebooks.minicpm_v.network.reference import Reference
 from notebooks.minicpm_v.pipeline import VisionChat
 from utils import compare, report
 from utils.drawn_world.questions import KINDS
@@ -40,7 +41,7 @@ def test_each_question_is_asked_greedily_in_a_conversation_of_its_own(trials):
     chat = Knowing(trials)
     said = quality.answers(quality.asking(chat), trials[:2], slicing=False)
     assert said[0].strip(" .\n") == trials[0][1].answer.upper()
-    assert chat.asked == [(picture, q.text, quality.LONGEST, False) for picture, q in trials[:2]]
+    assert chat.asked == [(picture, q.text, quality.MAX_ANSWER_TOKENS, False) for picture, q in trials[:2]]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_the_table_passes_who_sees_and_its_controls_lose(trials, tmp_path):
         others = {"blank picture", "another picture", "the most frequent answer"}
         assert controls == others | ({"slicing off"} if kind == "label" else set())
         assert {row["threshold"] for row in mine} == {1 - quality.MARGIN}
-    assert {row["value"] for row in rows if row["metric"] == quality.TOKENS and "control" not in row} == {1}
+    assert {row["value"] for row in rows if row["metric"] == quality.AGREEMENT_METRIC and "control" not in row} == {1}
     report.save("minicpm_v", model="tiny", device="CPU", parity=[], quality=rows, speed=[], folder=tmp_path)
 
 
@@ -93,7 +94,7 @@ def test_the_table_fails_a_precision_that_is_wrong(trials):
     ask = quality.asking(Knowing(trials))
     rows = quality.table(trials, {"FP32": ask, "INT4": lambda *given: "nothing"}, ask, letters)
     failing = {(row["metric"], row["precision"]) for row in rows if compare.passes(row) is False}
-    assert failing == {*((f"accuracy, {kind}", "INT4") for kind in KINDS), (quality.TOKENS, "INT4")}
+    assert failing == {*((f"accuracy, {kind}", "INT4") for kind in KINDS), (quality.AGREEMENT_METRIC, "INT4")}
 
 
 def test_the_table_fails_who_is_as_wrong_as_the_reference_but_below_the_aim(trials):
@@ -103,17 +104,17 @@ def test_the_table_fails_who_is_as_wrong_as_the_reference_but_below_the_aim(tria
         return "nothing" if text in wrong else knowing(picture, text, slicing)
 
     reached = quality.accuracy(quality.answers(ask, trials), trials)
-    rows = quality.table(trials, {"FP16": ask}, ask, letters, quality.AIMS)
+    rows = quality.table(trials, {"FP16": ask}, ask, letters, quality.MIN_ACCURACY)
     failing = {row["metric"] for row in rows if compare.passes(row) is False}
-    assert failing == {f"accuracy, {kind}" for kind, x in reached.items() if x < quality.AIMS[kind]} != set()
+    assert failing == {f"accuracy, {kind}" for kind, x in reached.items() if x < quality.MIN_ACCURACY[kind]} != set()
     assert not [row for row in quality.table(trials, {"FP16": ask}, ask, letters) if compare.passes(row) is False]
 
 
 def test_pytorch_and_the_pipeline_say_the_same(trials, checkpoint_2_6, ir_2_6):
-    reference, chat = quality.Reference(checkpoint_2_6), VisionChat(ir_2_6, **llm.FP32_PROPERTIES)
+    reference, chat = Reference(checkpoint_2_6), VisionChat(ir_2_6, **llm.FP32_PROPERTIES)
     some = [trials[0], trials[-1]]
     said = quality.answers(quality.asking(reference), some)
     assert said == quality.answers(quality.asking(chat), some) and len({*said, ""}) == 3
     whole = quality.answers(quality.asking(reference), some, slicing=False)
     assert whole == quality.answers(quality.asking(chat), some, slicing=False) and whole[1] != said[1]
-    assert quality.agreement(said, said, reference.tokens) == 1 > quality.agreement(whole, said, reference.tokens)
+    assert quality.agreement(said, said, reference.token_ids) == 1 > quality.agreement(whole, said, reference.token_ids)

@@ -60,7 +60,7 @@ def test_placeholder_of_2_6(path, stored, a, b, c):
 
 @matching("slice/reshape_by_patch_in")
 def test_patches_in_a_row(path, stored):
-    assert (slicing.in_a_row(stored) == np.load(path)["slice/reshape_by_patch_out"]).all()
+    assert (slicing.patchify(stored) == np.load(path)["slice/reshape_by_patch_out"]).all()
 
 
 @matching(r"resampler_2_6/pos_(\d+)x(\d+)")

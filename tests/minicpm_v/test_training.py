@@ -7,17 +7,19 @@ import numpy as np
 import pytest
 import torch
 
-from notebooks.minicpm_v import training
+from notebooks.minicpm_v import data
 from notebooks.minicpm_v.network import MiniCPMV
+from notebooks.minicpm_v.training import language, settings, vision
+from notebooks.minicpm_v.training.batches import Batches, conversation
 from utils.drawn_world.scenes import COLOURS, LETTERS, SHAPES, random_scene
 from utils.training.vision_language import FP32_ATTENTION
 
-LIES = [("left", "right"), ("right", "left"), ("above", "below"), ("below", "above")]
+RELATION_PAIRS = [("left", "right"), ("right", "left"), ("above", "below"), ("below", "above")]
 
 
 @pytest.fixture(scope="module")
-def batches() -> training.Batches:
-    return training.Batches(training.make_tokenizer())
+def batches() -> Batches:
+    return Batches(settings.make_tokenizer())
 
 
 def pixels(batch: dict[str, torch.Tensor], number: int) -> np.ndarray:
@@ -59,17 +61,17 @@ def test_reading_has_letters_in_every_slice(batches):
 
 def test_a_query_is_asked_about_the_patch_at_its_place():
     truth = torch.arange(6)[None, :, None, None].expand(1, 6, 4, 3)  # two rows of three patches, by their numbers
-    asked = training.at_queries(truth, torch.tensor([[2, 3]]))[0, :, 0, 0].reshape(training.GRID, training.GRID)
+    asked = vision.at_queries(truth, torch.tensor([[2, 3]]))[0, :, 0, 0].reshape(settings.GRID, settings.GRID)
     assert asked[:2, :3].tolist() == [[0, 1, 2], [3, 4, 5]]
     assert (asked[2:] == -100).all() and (asked[:, 3:] == -100).all()
 
 
 def test_untrained_queries_look_at_their_own_place():
     torch.manual_seed(0)
-    model = MiniCPMV(training.CONFIG)
-    training.look_everywhere(model)
+    model = MiniCPMV(settings.CONFIG)
+    settings.init_resampler(model)
     attention = model.resampler.attn
-    width = training.CONFIG["hidden_size"]
+    width = settings.CONFIG["hidden_size"]
     asking, offering = attention.in_proj_weight[:width], attention.in_proj_weight[width : 2 * width]
     places = model.resampler.query  # at the start a query is the position that it looks for
     scores = (places @ asking.T) @ (places @ offering.T).T
@@ -79,47 +81,47 @@ def test_untrained_queries_look_at_their_own_place():
 def test_every_picture_is_asked_about(monkeypatch):
     alike = random_scene(np.random.default_rng(0), 168, 168, things=(1, 1))
     alike = replace(alike, things=alike.things * 2)  # which no name tells apart
-    monkeypatch.setattr(training.pictures, "small_scene", lambda rng: alike)
+    monkeypatch.setattr(data, "small_scene", lambda rng: alike)
     for seed in range(30):
-        assert all(asked for _, asked in training.conversation(np.random.default_rng(seed), large=False))
+        assert all(asked for _, asked in conversation(np.random.default_rng(seed), large=False))
 
 
 @pytest.mark.parametrize("large", [False, True])
 def test_what_is_to_be_learned_of_a_conversation_is_its_answers(batches, large):
-    tokenizer = training.make_tokenizer()
+    tokenizer = settings.make_tokenizer()
     rng = np.random.default_rng(6)
-    turns = training.conversation(rng, large)
-    slices, ids, learned = batches.talk(turns)
-    answers = "".join(f"{question.said}<|im_end|>" for _, asked in turns for question in asked)
+    turns = conversation(rng, large)
+    slices, ids, learned = batches.tokens(turns)
+    answers = "".join(f"{question.target}<|im_end|>" for _, asked in turns for question in asked)
     assert tokenizer.decode([i for i, wanted in zip(ids, learned, strict=True) if wanted]) == answers
-    pictures = training.CONFIG["query_num"] * len(slices)
-    assert ids.count(training.SPECIAL.index("<unk>")) == pictures
-    batch = batches.collate([batches.talk(turns), batches.talk(turns[:1])])
-    logits, tokens = training.answers(MiniCPMV(training.CONFIG), batch)
+    pictures = settings.CONFIG["query_num"] * len(slices)
+    assert ids.count(settings.SPECIAL.index("<unk>")) == pictures
+    batch = batches.collate([batches.tokens(turns), batches.tokens(turns[:1])])
+    logits, tokens = language.answer_logits(MiniCPMV(settings.CONFIG), batch)
     wanted = batch["ids"][:, 1:][batch["learned"][:, 1:]]
-    assert logits.shape == (len(wanted), training.VOCABULARY) and tokens.tolist() == wanted.tolist()
+    assert logits.shape == (len(wanted), settings.VOCABULARY) and tokens.tolist() == wanted.tolist()
 
 
 def test_attention_in_fp32_is_that_of_transformers(batches):
     torch.manual_seed(0)
-    model = MiniCPMV(training.CONFIG)
+    model = MiniCPMV(settings.CONFIG)
     batch = batches.questions(2, np.random.default_rng(8), large=False)
     with torch.inference_mode():
-        usual, _ = training.answers(model, batch)
+        usual, _ = language.answer_logits(model, batch)
         model.llm.set_attn_implementation(FP32_ATTENTION)
-        ours, _ = training.answers(model, batch)
+        ours, _ = language.answer_logits(model, batch)
     assert torch.allclose(ours, usual, atol=1e-5) and usual.std() > 0.01
 
 
 def test_names_are_single_tokens_in_both_spellings(batches):
-    tokenizer = training.make_tokenizer()
+    tokenizer = settings.make_tokenizer()
     decoded = [[[tokenizer.decode(i) for i in ids.tolist()] for ids in same] for same in batches.names()]
     spaced = [[f" {name}" for name in names] for names in (SHAPES, COLOURS)]
     assert decoded == [[list(SHAPES), spaced[0]], [list(COLOURS), spaced[1]], [list(LETTERS)]]
 
 
 def test_an_output_that_holds_the_right_names_alone_is_named_best(batches):
-    words = torch.nn.Embedding(training.VOCABULARY, 256)
+    words = torch.nn.Embedding(settings.VOCABULARY, 256)
     torch.manual_seed(0)
     torch.nn.init.normal_(words.weight, std=1 / 16)
     names = batches.names()
@@ -130,29 +132,29 @@ def test_an_output_that_holds_the_right_names_alone_is_named_best(batches):
 
     def error(first, second):
         with torch.no_grad():
-            return float(training.named(torch.stack([first, second])[None], truth, words, names))
+            return float(vision.names_loss(torch.stack([first, second])[None], truth, words, names))
 
     nothing = torch.zeros(256)
     assert error(held, nothing) < 0.3 * error(nothing, nothing) < 0.3 * error(nothing, held)
 
 
 def test_judging_begins_after_the_places(batches):
-    tokenizer = training.make_tokenizer()
+    tokenizer = settings.make_tokenizer()
     batch = batches.judgements(20, np.random.default_rng(9))
     assert "pixel_values" not in batch
     for ids, learned in zip(batch["ids"], batch["learned"], strict=True):
         given, follows = tokenizer.decode(ids[~learned]), tokenizer.decode(ids[learned])
-        asked, other = next((a, b) for a, b in LIES if re.match(f", {a} yes, {b} no, ", follows))
+        asked, other = next((a, b) for a, b in RELATION_PAIRS if re.match(f", {a} yes, {b} no, ", follows))
         fits = re.fullmatch(r", \w+ yes, \w+ no, (\w+): (yes|no)<\|im_end\|>", follows)
         assert f" {asked} " in given and fits[1] in (asked, other) and (fits[1] == asked) == (fits[2] == "yes")
 
 
 def test_judging_teaches_the_language_model_alone(batches, tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "WORK", tmp_path)
-    monkeypatch.setitem(training.STEPS, "judging", 1)
+    monkeypatch.setattr(settings, "WORK", tmp_path)
+    monkeypatch.setitem(settings.STEPS, "judging", 1)
     torch.manual_seed(0)
-    model = MiniCPMV(training.CONFIG)
+    model = MiniCPMV(settings.CONFIG)
     before = {key: x.clone() for key, x in model.state_dict().items()}
-    training.learn_to_judge(model, batches)
+    language.train_judging(model, batches)
     changed = {key for key, x in model.state_dict().items() if not torch.equal(x, before[key])}
     assert {key.partition(".")[0] for key in changed} == {"llm"}

@@ -1,4 +1,4 @@
-"""Are answers to questions (`utils.drawn_world.questions`) right, and do they need the picture?"""
+"""Which answers to questions (`utils.drawn_world.questions`) are correct, and controls that need no picture."""
 
 from __future__ import annotations
 
@@ -13,51 +13,52 @@ from utils.drawn_world.questions import Question
 Trial = tuple[Image.Image, Question]
 
 
-def plain(answer: str) -> str:
-    """An answer in small letters, without its full stop and without reasons before a colon, blanks single."""
+def normalise(answer: str) -> str:
+    """An answer in small letters, without its full stop and without a reason before a colon, blanks single."""
     return re.sub(r"\s+", " ", answer.rpartition(":")[2]).strip().removesuffix(".").rstrip().casefold()
 
 
-def verdicts(said: Sequence[str], trials: Sequence[Trial]) -> list[bool]:
+def correct(answers: Sequence[str], trials: Sequence[Trial]) -> list[bool]:
     """Whether each answer is the true one, letter for letter."""
-    return [plain(answer) == plain(question.answer) for answer, (_, question) in zip(said, trials, strict=True)]
+    pairs = zip(answers, trials, strict=True)
+    return [normalise(answer) == normalise(question.answer) for answer, (_, question) in pairs]
 
 
-def accuracy(said: Sequence[str], trials: Sequence[Trial]) -> dict[str, float]:
-    """The share of right answers to each kind of question, by kind."""
-    return shares([question.kind for _, question in trials], verdicts(said, trials))
+def accuracy(answers: Sequence[str], trials: Sequence[Trial]) -> dict[str, float]:
+    """The share of correct answers to each kind of question, by kind."""
+    return share_by_kind([question.kind for _, question in trials], correct(answers, trials))
 
 
-def shares(kinds: Sequence[str], right: Sequence[bool]) -> dict[str, float]:
-    """The share of what is right among those of each kind."""
-    found: dict[str, list[bool]] = {}
-    for kind, verdict in zip(kinds, right, strict=True):
-        found.setdefault(kind, []).append(verdict)
-    return {kind: sum(mine) / len(mine) for kind, mine in found.items()}
+def share_by_kind(kinds: Sequence[str], successes: Sequence[bool]) -> dict[str, float]:
+    """The share of successes among those of each kind."""
+    by_kind: dict[str, list[bool]] = {}
+    for kind, success in zip(kinds, successes, strict=True):
+        by_kind.setdefault(kind, []).append(success)
+    return {kind: sum(group) / len(group) for kind, group in by_kind.items()}
 
 
-def blank(trials: Sequence[Trial]) -> list[Trial]:
-    """A control: white pictures of the trials' sizes."""
+def blank_pictures(trials: Sequence[Trial]) -> list[Trial]:
+    """A negative control: white pictures of the trials' sizes."""
     return [(Image.new("RGB", picture.size, "white"), question) for picture, question in trials]
 
 
-def exchanged(trials: Sequence[Trial]) -> list[Trial]:
-    """A control: each question with the next picture of its kind whose question has another answer.
+def swap_pictures(trials: Sequence[Trial]) -> list[Trial]:
+    """A negative control: each question with the next picture of its kind whose question has another answer.
 
     Raises ValueError for a kind whose questions all have the same answer.
     """
-    mixed = []
+    swapped = []
     for number, (_, question) in enumerate(trials):
         others = [*trials[number + 1 :], *trials[:number]]
         fits = (p for p, other in others if other.kind == question.kind and other.answer != question.answer)
         if (picture := next(fits, None)) is None:
             raise ValueError(f"All questions of kind {question.kind!r} have the same answer. Take more trials.")
-        mixed.append((picture, question))
-    return mixed
+        swapped.append((picture, question))
+    return swapped
 
 
-def most_frequent(trials: Sequence[Trial]) -> list[str]:
-    """A control: to each question the answer that is right most often for its kind."""
+def most_frequent_answers(trials: Sequence[Trial]) -> list[str]:
+    """A negative control: to each question the answer that is correct most often for its kind."""
     counts: dict[str, Counter] = {}
     for _, question in trials:
         counts.setdefault(question.kind, Counter())[question.answer] += 1

@@ -1,4 +1,4 @@
-"""Questions about drawn scenes (`utils.drawn_world.scenes`), with their answers. Tests have wordings of their own."""
+"""Questions about drawn scenes (`utils.drawn_world.scenes`), with their answers. Tests use other wordings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from utils.drawn_world.scenes import COLOURS, PLACES, SHAPES, Scene, Thing
 KINDS = ("colour", "shape", "count", "place", "relation", "sign", "label")
 
 # {a}: the thing asked about ("the red star"), {A}: the same at the start of a sentence; {b}: another thing;
-# {things}: a plural ("circles", "red things"); {colour}: a colour
+# {things}: a plural ("circles", "red things"); {colour}: a colour; {relation}: words of RELATIONS
 WORDINGS: dict[str, tuple[str, ...]] = {
     "colour": (
         "What colour is {a}?",
@@ -87,20 +87,20 @@ WORDINGS: dict[str, tuple[str, ...]] = {
         "Name the part of the picture in which {a} is.",
     ),
     "relation": (
-        "Is {a} {beside} {b}?",
-        "Tell me, is {a} {beside} {b}?",
-        "Do you see {a} {beside} {b}?",
-        "Say yes or no: {a} is {beside} {b}.",
-        "Is it true that {a} is {beside} {b}?",
-        "In the picture, is {a} {beside} {b}?",
-        "Do you see {a} {beside} {b} in the picture?",
-        "Say if {a} is {beside} {b}.",
-        "Tell me if {a} is {beside} {b}.",
-        "Yes or no: is {a} {beside} {b}?",
-        "In the picture, do you see {a} {beside} {b}?",
-        "Is it so that {a} is {beside} {b}?",
-        "Say if you see {a} {beside} {b}.",
-        "Answer yes or no: {a} is {beside} {b}.",
+        "Is {a} {relation} {b}?",
+        "Tell me, is {a} {relation} {b}?",
+        "Do you see {a} {relation} {b}?",
+        "Say yes or no: {a} is {relation} {b}.",
+        "Is it true that {a} is {relation} {b}?",
+        "In the picture, is {a} {relation} {b}?",
+        "Do you see {a} {relation} {b} in the picture?",
+        "Say if {a} is {relation} {b}.",
+        "Tell me if {a} is {relation} {b}.",
+        "Yes or no: is {a} {relation} {b}?",
+        "In the picture, do you see {a} {relation} {b}?",
+        "Is it so that {a} is {relation} {b}?",
+        "Say if you see {a} {relation} {b}.",
+        "Answer yes or no: {a} is {relation} {b}.",
     ),
     "sign": (
         "What does the sign say?",
@@ -161,8 +161,8 @@ HELD_OUT_WORDINGS: dict[str, tuple[str, ...]] = {
         "Where in the picture is {a}?",
     ),
     "relation": (
-        "Say, is {a} {beside} {b}?",
-        "Is {a} in the picture {beside} {b}?",
+        "Say, is {a} {relation} {b}?",
+        "Is {a} in the picture {relation} {b}?",
     ),
     "sign": (
         "What word does the sign have?",
@@ -175,9 +175,15 @@ HELD_OUT_WORDINGS: dict[str, tuple[str, ...]] = {
         "Read what is printed under {a}.",
     ),
 }
-DESCRIBE = ("What is in the picture?", "What do you see?", "Name what the picture has.", "Tell me what you see here.")
-PORTRAY = ("Tell me of", "Say what you see of", "Name all of")
-BESIDE = {"left of": (-1, 0), "right of": (1, 0), "above": (0, -1), "below": (0, 1)}
+DESCRIBE_WORDINGS = (
+    "What is in the picture?",
+    "What do you see?",
+    "Name what the picture has.",
+    "Tell me what you see here.",
+)
+PORTRAIT_WORDINGS = ("Tell me of", "Say what you see of", "Name all of")
+# How one thing lies to another: (1 or -1 where its column is larger or smaller, the same of its row)
+RELATIONS = {"left of": (-1, 0), "right of": (1, 0), "above": (0, -1), "below": (0, 1)}
 OPPOSITE = {"left of": "right of", "right of": "left of", "above": "below", "below": "above"}
 
 
@@ -185,8 +191,8 @@ OPPOSITE = {"left of": "right of", "right of": "left of", "above": "below", "bel
 class Question:
     """A question of one of KINDS in words, and its answer: a word or two, a digit, or the letters of a printed word.
 
-    Counts, relations and labels have a reason: the places to look at, and for relations what would be yes, what no,
-    and which of them is there. Training says it before the answer, with a colon.
+    Counts, relations and labels have a reason: the places to look at, and for relations what would mean yes, what
+    would mean no, and which of the two holds. In training it stands before the answer, with a colon.
     """
 
     kind: str
@@ -195,8 +201,8 @@ class Question:
     reason: str = ""
 
     @property
-    def said(self) -> str:
-        """The reason, if there is one, and the answer."""
+    def target(self) -> str:
+        """What a model learns to say: the reason, if there is one, and the answer."""
         return f"{self.reason}: {self.answer}" if self.reason else self.answer
 
 
@@ -223,14 +229,14 @@ def ask(scene: Scene, kind: str, rng: np.random.Generator, wordings: dict = WORD
     if kind == "relation":
         return _relation(scene, wording, thing, name, rng)
     answer = {"colour": thing.colour, "place": thing.place, "label": thing.label}[kind]
-    # there are several labels: who has said where the thing is reads the one below it
+    # there are several labels: a model that has named the place of the thing reads the one below it
     reason = f"{thing.colour} {thing.shape} {thing.place}" if kind == "label" else ""
     return Question(kind, wording.format(a=name, A=_capital(name)), answer, reason)
 
 
 def questions(scene: Scene, rng: np.random.Generator, count: int) -> list[Question]:
-    """Up to `count` different questions in training's wordings; half of them about printed words if there are any."""
-    kinds = ["colour", "shape", "place", *["count", "relation"] * 2]  # what takes longer to learn comes more often
+    """Up to `count` different questions in training's wordings. Half are about printed words if there are any."""
+    kinds = ["colour", "shape", "place", *["count", "relation"] * 2]  # twice as often: they take longer to learn
     printed = "sign" if scene.sign else "label" if scene.words else ""
     asked: dict[tuple[str, str], Question] = {}
     for number in range(count):
@@ -239,37 +245,45 @@ def questions(scene: Scene, rng: np.random.Generator, count: int) -> list[Questi
         if question:
             # the answer to a question in other words could be copied from above
             asked.setdefault((kind, question.text if kind in ("count", "relation") else question.answer), question)
-    found = list(asked.values())
-    return [found[i] for i in rng.permutation(len(found))]
+    different = list(asked.values())
+    return [different[i] for i in rng.permutation(len(different))]
 
 
 def describe(scene: Scene, rng: np.random.Generator) -> Question:
-    """A question for everything: the things, ninth by ninth, with what is printed under them, then the sign.
+    """A question that asks for everything. The answer lists the things, ninth by ninth, then the sign.
 
-    Training alone asks it. One answer says more about a picture than six others.
+    It is used in training only: one such answer says more about a picture than six others.
     """
     things = sorted(scene.things, key=lambda thing: thing.cell)
-    said = [" ".join(filter(None, (t.colour, t.shape, t.place, t.label))) for t in things]
-    said += [f"sign {scene.sign}"] if scene.sign else []
-    return Question("describe", str(rng.choice(DESCRIBE)), ", ".join(said))
+    descriptions = [_description(thing) for thing in things]
+    if scene.sign:
+        descriptions.append(f"sign {scene.sign}")
+    return Question("describe", str(rng.choice(DESCRIBE_WORDINGS)), ", ".join(descriptions))
 
 
 def portraits(scene: Scene, rng: np.random.Generator) -> list[Question]:
-    """A question for the sign and for each thing that has a name; the answer repeats the name and tells all about it.
+    """A question about the sign and about each thing that has a name; the answer repeats the name and describes it.
 
-    Training alone asks them: who says a name before what it belongs to learns to look for what is named.
+    They are used in training only: to repeat a name before its description teaches a model to look for what is named.
     """
-    asked = [Question("portrait", f"{rng.choice(PORTRAY)} the sign.", f"sign: {scene.sign}")] if scene.sign else []
+    asked = []
+    if scene.sign:
+        asked.append(Question("portrait", f"{rng.choice(PORTRAIT_WORDINGS)} the sign.", f"sign: {scene.sign}"))
     for i in rng.permutation(len(scene.things)):
         thing = scene.things[i]
         if name := _name(scene, thing, rng, "place"):
-            told = " ".join(filter(None, (thing.colour, thing.shape, thing.place, thing.label)))
-            asked.append(Question("portrait", f"{rng.choice(PORTRAY)} {name}.", f"{name.removeprefix('the ')}: {told}"))
+            answer = f"{name.removeprefix('the ')}: {_description(thing)}"
+            asked.append(Question("portrait", f"{rng.choice(PORTRAIT_WORDINGS)} {name}.", answer))
     return [asked[i] for i in rng.permutation(len(asked))]
 
 
+def _description(thing: Thing) -> str:
+    """Colour, shape, place and, if there is one, label of a thing."""
+    return " ".join(filter(None, (thing.colour, thing.shape, thing.place, thing.label)))
+
+
 def _name(scene: Scene, thing: Thing, rng: np.random.Generator, kind: str) -> str:
-    """Words that fit this thing alone, without its colour where that is asked for; empty where there are none."""
+    """Words that fit this thing alone, or an empty text. They leave out its colour where that is asked for."""
     same = [other for other in scene.things if other.shape == thing.shape]
     alone = [f"the {thing.shape}"] if len(same) == 1 else []
     if kind != "colour":
@@ -300,20 +314,24 @@ def _relation(scene: Scene, wording: str, thing: Thing, name: str, rng: np.rando
     if not others:
         return None
     other, other_name = others[rng.integers(len(others))]
-    # judged by ninths: two things in the same row are neither above nor below each other
-    here, there = divmod(thing.cell, 3), divmod(other.cell, 3)
-    apart = {words: x * (here[1] - there[1]) + y * (here[0] - there[0]) for words, (x, y) in BESIDE.items()}
-    beside = str(rng.choice([words for words, steps in apart.items() if steps]))
-    true = apart[beside] > 0
+    # compared by ninths: two things in the same row are neither above nor below each other
+    (row, column), (other_row, other_column) = divmod(thing.cell, 3), divmod(other.cell, 3)
+    steps = {
+        words: across * (column - other_column) + down * (row - other_row)
+        for words, (across, down) in RELATIONS.items()
+    }
+    relation = str(rng.choice([words for words, distance in steps.items() if distance]))
+    true = steps[relation] > 0
     places = ", ".join(f"{n.removeprefix('the ')} {t.place}" for t, n in ((thing, name), (other, other_name)))
     # which word would mean yes stands before the word that fits: to copy is easier to learn than to compare
-    asked, other_way = (words.split()[0] for words in (beside, OPPOSITE[beside]))
-    reason = f"{places}, {asked} yes, {other_way} no, {asked if true else other_way}"
-    return Question("relation", wording.format(a=name, b=other_name, beside=beside), "yes" if true else "no", reason)
+    asked, opposite = relation.split()[0], OPPOSITE[relation].split()[0]
+    reason = f"{places}, {asked} yes, {opposite} no, {asked if true else opposite}"
+    text = wording.format(a=name, b=other_name, relation=relation)
+    return Question("relation", text, "yes" if true else "no", reason)
 
 
 def plural(shape: str) -> str:
-    """Several of a shape, in one word."""
+    """The plural of a shape's name."""
     return f"{shape}es" if shape.endswith("s") else f"{shape}s"
 
 
@@ -322,12 +340,12 @@ def _capital(text: str) -> str:
 
 
 def corpus() -> list[str]:
-    """Every wording and every word of answers and names: what the tokenizer is made from; printed words are spelled."""
+    """Every wording, and every word of answers and names, for the tokenizer. Printed words are spelled."""
     names = [f"the {colour} {shape}" for colour in COLOURS for shape in SHAPES]
     names += [f"the {colour} thing" for colour in COLOURS]
     plurals = [plural(shape) for shape in SHAPES] + [f"{colour} things" for colour in COLOURS]
     texts = [
-        *DESCRIBE,
+        *DESCRIBE_WORDINGS,
         "sign",
         *PLACES,
         *COLOURS,
@@ -340,8 +358,8 @@ def corpus() -> list[str]:
     for wordings in WORDINGS.values():
         for wording in wordings:
             for name, many, colour in zip(names, plurals * 4, [*COLOURS] * 7, strict=True):
-                for beside in BESIDE:
+                for relation in RELATIONS:
                     texts.append(
-                        wording.format(a=name, A=_capital(name), b=name, things=many, colour=colour, beside=beside)
+                        wording.format(a=name, A=_capital(name), b=name, things=many, colour=colour, relation=relation)
                     )
     return texts

@@ -1,10 +1,10 @@
-"""A drawn world whose truth is known: coloured shapes, and printed words, on pictures of any size.
+"""A drawn world whose ground truth is known: coloured shapes, and printed words, on pictures of any size.
 
     scene = random_scene(rng, 112, 112)   what is where
     picture = draw(scene)                 as a picture
     maps = label_maps(scene)              what every pixel belongs to
 
-Vision-language models learn it, answer questions about it and draw it; checks compare them with the scene itself.
+Vision-language models learn to answer questions about it and to draw it. Checks compare their output with the scene.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Word:
 
 @dataclass(frozen=True)
 class Scene:
-    """What a picture of width x height pixels shows. At most one word is a sign; labels are among `words`, too."""
+    """What a picture of width x height pixels shows. At most one word is a sign; `words` holds the labels, too."""
 
     width: int
     height: int
@@ -82,7 +82,7 @@ class Scene:
 
     @property
     def sign(self) -> str:
-        """What the sign says; empty without one."""
+        """The word on the sign; empty without one."""
         return next((word.text for word in self.words if word.sign), "")
 
 
@@ -96,7 +96,7 @@ def random_scene(
     labels: tuple[str, ...] = (),
     label_height: float = 12,
 ) -> Scene:
-    """A scene with a random number of things (from, to; at most nine, or seven beside a sign), no two in one ninth.
+    """A scene with a random number of things (from, to; at most nine, or seven with a sign), no two in one ninth.
 
     sign: a word in large print over two ninths. labels: words printed, `label_height` pixels high, under as many
     things. Raises ValueError where they cannot be placed.
@@ -108,9 +108,9 @@ def random_scene(
         left = int(rng.choice([0, 1, 3, 4, 6, 7]))  # the sign lies over this ninth and the one to its right
         for cell in (left, left + 1):
             cells.remove(cell)
-        room = 2 * width / 3 * 0.86
+        widest = 2 * width / 3 * 0.86
         font = str(rng.choice(FONTS))
-        tall = min(height / 3 * rng.uniform(0.42, 0.6), 0.9 * room / max(0.5, text_width(sign, font, 100) / 100))
+        tall = min(height / 3 * rng.uniform(0.42, 0.6), 0.9 * widest / max(0.5, text_width(sign, font, 100) / 100))
         tall = round(2 * tall) / 2  # few sizes, so that fonts are loaded once
         words.append(Word(sign, (left % 3 + 1) * width / 3, (left // 3 + 0.5) * height / 3, tall, font, sign=True))
     high = min(high, len(cells))
@@ -118,7 +118,7 @@ def random_scene(
         raise ValueError(f"{low} to {high} things with {len(labels)} labels do not fit into {len(cells)} free ninths.")
     count = max(int(rng.integers(low, high + 1)), len(labels))
     chosen = rng.permutation(cells)[:count]
-    made = []
+    placed = []
     for number, cell in enumerate(chosen):
         label = labels[number] if number < len(labels) else ""
         row, column = divmod(int(cell), 3)
@@ -128,12 +128,12 @@ def random_scene(
         slack_x, slack_y = (width / 3 - size) / 2 * 0.6, (free - size) / 2 * 0.6
         x = (column + 0.5) * width / 3 + rng.uniform(-slack_x, slack_x) * (0 if label else 1)
         y = row * height / 3 + tall / 2 + rng.uniform(-slack_y, slack_y)
-        made.append(Thing(str(rng.choice(SHAPES)), str(rng.choice(list(COLOURS))), x, y, size, int(cell), label))
+        placed.append(Thing(str(rng.choice(SHAPES)), str(rng.choice(list(COLOURS))), x, y, size, int(cell), label))
         if label:
             below = y + size / 2 + 0.75 * label_height
             words.append(Word(label, (column + 0.5) * width / 3, below, label_height, str(rng.choice(FONTS))))
     background = BACKGROUNDS[rng.integers(len(BACKGROUNDS))]
-    return Scene(width, height, background, tuple(made), tuple(words))
+    return Scene(width, height, background, tuple(placed), tuple(words))
 
 
 def draw(scene: Scene) -> Image.Image:

@@ -1,4 +1,4 @@
-"""A checkpoint of random weights of the released size, as transformers writes it: good for speed, and nothing else."""
+"""A checkpoint of random weights at the released size, as transformers writes it, to measure speed with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WIDTH = 2048
 
 
 def released() -> JanusConfig:
-    """Janus-Pro-1B: two billion weights in all."""
+    """The configuration of Janus-Pro-1B, which has two billion weights in all."""
     text = LlamaConfig(
         vocab_size=102400,
         hidden_size=WIDTH,
@@ -31,7 +31,7 @@ def released() -> JanusConfig:
 
 
 def seeded_checkpoint(config: JanusConfig, companions: Path, folder: Path) -> Path:
-    """Write such a checkpoint of `config`, see `utils.models.random_checkpoint.checkpoint`; returns the folder."""
+    """Write random weights for `config`, see `utils.models.random_checkpoint.checkpoint`; returns the folder."""
     with torch.device("meta"):
         network = JanusForConditionalGeneration(config)
     return random_checkpoint.checkpoint(network, config.to_dict(), companions, folder)

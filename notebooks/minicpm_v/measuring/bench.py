@@ -1,14 +1,13 @@
-"""What MiniCPM-V and its peers take: `python -m notebooks.minicpm_v.measuring.bench`.
+"""Speed and memory of MiniCPM-V and its peers: `python -m notebooks.minicpm_v.measuring.bench`.
 
-The notebook measures `live`, the tiny model. The rest takes an hour and comes from the file that this module writes,
-results/bench/minicpm_v.json: the same at the size of the released MiniCPM-V 2.0, with weights drawn from a seed, which
-are converted as the released ones would be. Every runtime has a process of its own there.
+The notebook measures `live`, the tiny model. This module takes an hour and writes results/bench/minicpm_v.json: the
+same at the size of the released MiniCPM-V 2.0, with random weights that are converted as the released ones would be.
+Every runtime has a process of its own there.
 """
 
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
@@ -16,11 +15,9 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
-import psutil
 import torch
 from PIL import Image
 from transformers.cache_utils import Cache, DynamicCache, StaticCache
@@ -31,17 +28,22 @@ from notebooks.minicpm_v.network import MiniCPMV, load
 from notebooks.minicpm_v.pipeline import VisionChat, slicing
 from utils import bench, paths, preflight, report, weights
 from utils.models import parts
+from utils.models.random_checkpoint import timed_conversions, weights_mb
 
 SPEED_ONLY = "released size of 2.0, random weights, speed only"
-PROMPT, QUESTION, ANSWER = 512, 32, 32  # tokens: of a long prompt, of a question about a picture, generated
-ROOM = PROMPT + 4 * ANSWER  # tokens of a static cache: as far as generating ever goes between two prompts
+PROMPT_TOKENS, QUESTION_TOKENS, ANSWER_TOKENS = (
+    512,
+    32,
+    32,
+)  # a long prompt, a question, an answer
+STATIC_CACHE_TOKENS = PROMPT_TOKENS + 4 * ANSWER_TOKENS  # the most between two prompts
 EAGER, STATIC, OURS = "torch eager", "torch eager, static cache", "openvino"
 TYPES = {"FP32": torch.float32, "BF16": torch.bfloat16}
 Key = tuple[str, str]  # runtime, precision
 
 
-class Work(NamedTuple):
-    """What a call does. step: "encode" slices, "read" them and a prompt of so many tokens, or "generate" tokens."""
+class Workload(NamedTuple):
+    """What a call does. step: "encode" slices, "read" them and a prompt of `tokens`, or "generate" `tokens`."""
 
     name: str
     step: str
@@ -49,107 +51,110 @@ class Work(NamedTuple):
     tokens: int = 0
 
 
-Run = Callable[[Work], object]
+Run = Callable[[Workload], object]
 
 
-def works(config: Mapping) -> list[Work]:
-    """What is timed, in this order, so that the long prompt is in the cache when generating begins."""
-    slices = config | config.get("slice_config", {})
-    side, most = slices["scale_resolution"], slices["max_slice_nums"] + 1
+def workloads(config: Mapping) -> list[Workload]:
+    """What is timed, in this order: "generate" continues from the long prompt."""
+    settings = config | config.get("slice_config", {})
+    side, most = settings["scale_resolution"], settings["max_slice_nums"] + 1
     return [
-        Work(f"encode a slice of {side} x {side}", "encode", 1),
-        Work(f"encode {most} slices of {side} x {side}", "encode", most),
-        Work(f"first token, one slice and {QUESTION} tokens", "read", 1, QUESTION),
-        Work(f"first token, {PROMPT} tokens", "read", 0, PROMPT),
-        Work(f"generate {ANSWER} tokens after {PROMPT}", "generate", 0, ANSWER),
+        Workload(f"encode a slice of {side} x {side}", "encode", 1),
+        Workload(f"encode {most} slices of {side} x {side}", "encode", most),
+        Workload(f"first token, one slice and {QUESTION_TOKENS} tokens", "read", 1, QUESTION_TOKENS),
+        Workload(f"first token, {PROMPT_TOKENS} tokens", "read", 0, PROMPT_TOKENS),
+        Workload(f"generate {ANSWER_TOKENS} tokens after {PROMPT_TOKENS}", "generate", 0, ANSWER_TOKENS),
     ]
 
 
-def pieces(count: int, config: Mapping) -> list[Image.Image]:
-    """So many square slices of noise."""
+def noise_slices(count: int, config: Mapping) -> list[Image.Image]:
+    """`count` square slices of noise."""
     side = (config | config.get("slice_config", {}))["scale_resolution"]
     noise = np.random.default_rng(0).integers(0, 256, (count, side, side, 3), dtype=np.uint8)
     return [Image.fromarray(pixels) for pixels in noise]
 
 
 def prompt(count: int, config: Mapping) -> np.ndarray:
-    """So many token ids, [1, count]."""
+    """[1, count]: token ids."""
     return np.random.default_rng(1).integers(0, config["vocab_size"], (1, count))
 
 
 class Eager:
-    """PyTorch as it is, on all cores; the cache grows with every token, or (static) has a fixed length.
+    """PyTorch eager, on all cores. The cache grows with every token, or has a fixed length (static).
 
     A call returns what it computed: embeddings [slices, queries, hidden], or token ids.
     """
 
     def __init__(self, model: MiniCPMV, static: bool = False) -> None:
-        self.model, self.static = model, static
+        self.model = model
+        self.static = static
         self._cache: Cache | None = None
-        self._token = torch.zeros(1, 1, dtype=torch.int64)
+        self._token = torch.zeros(1, 1, dtype=torch.int64)  # the last one
 
     @torch.inference_mode()
-    def __call__(self, work: Work) -> np.ndarray:
+    def __call__(self, work: Workload) -> np.ndarray:
         if work.step == "encode":
             return self._encode(work.slices).float().numpy()
         if work.step == "generate":
-            return np.array([self._read(self._embed(self._token)) for _ in range(work.tokens)])
-        given = [self._encode(work.slices).flatten(0, 1)[None]] if work.slices else []
-        given.append(self._embed(torch.from_numpy(prompt(work.tokens, self.model.config))))
+            return np.array([self._next_token(self._embed(self._token)) for _ in range(work.tokens)])
+        embeddings = [self._encode(work.slices).flatten(0, 1)[None]] if work.slices else []  # [1, slices * queries, D]
+        embeddings.append(self._embed(torch.from_numpy(prompt(work.tokens, self.model.config))))  # [1, tokens, D]
         config = self.model.llm.config
-        self._cache = StaticCache(config, max_cache_len=ROOM) if self.static else DynamicCache(config=config)
-        return np.array([self._read(torch.cat(given, 1))])
+        self._cache = (
+            StaticCache(config, max_cache_len=STATIC_CACHE_TOKENS) if self.static else DynamicCache(config=config)
+        )
+        return np.array([self._next_token(torch.cat(embeddings, 1))])
 
-    def _encode(self, slices: int) -> torch.Tensor:
+    def _encode(self, count: int) -> torch.Tensor:
+        """[count, queries, D]"""
         model, dtype = self.model, self.model.resampler.proj.dtype
-        given = pieces(slices, model.config)
+        slices = noise_slices(count, model.config)
         if model.version == 2.0:
-            return model.encode_equal(torch.from_numpy(np.stack([slicing.normalised(x) for x in given])).to(dtype))
-        given = slicing.batch(given, model.vpm.config.image_size // model.vpm.config.patch_size)
-        arrays = given.pixel_values, given.patch_attention_mask, given.position_ids, given.sizes
+            pixels = torch.from_numpy(np.stack([slicing.normalise(x) for x in slices]))  # [count, 3, H, W]
+            return model.encode_equal(pixels.to(dtype))
+        inputs = slicing.batch(slices, model.vpm.config.image_size // model.vpm.config.patch_size)
+        arrays = inputs.pixel_values, inputs.patch_attention_mask, inputs.position_ids, inputs.sizes
         pixels, *others = map(torch.from_numpy, arrays)
         return model.encode_images(pixels.to(dtype), *others)
 
     def _embed(self, ids: torch.Tensor) -> torch.Tensor:
         return self.model.llm.get_input_embeddings()(ids)
 
-    def _read(self, embeddings: torch.Tensor) -> int:
+    def _next_token(self, embeddings: torch.Tensor) -> int:
         output = self.model.llm(inputs_embeds=embeddings, past_key_values=self._cache, logits_to_keep=1)
         self._token = output.logits[:, -1].argmax(-1, keepdim=True)
         return int(self._token)
 
 
 class OpenVINO:
-    """The steps of a `VisionChat` one by one, called like `Eager`."""
+    """The single steps of a `VisionChat`, called like `Eager`."""
 
     def __init__(self, folder: Path, **properties: str) -> None:
         self.chat = VisionChat(folder, **properties)
-        self._token = 0
+        self._token = 0  # the last one
 
-    def __call__(self, work: Work) -> np.ndarray:
+    def __call__(self, work: Workload) -> np.ndarray:
         chat = self.chat
         if work.step == "encode":
-            embeddings = self._encode(work.slices)
+            embeddings = self._encode(work.slices)  # [slices * queries, D]
             return embeddings.reshape(work.slices, -1, embeddings.shape[-1])
         if work.step == "generate":
-            return np.array([self._read(chat._embeddings([self._token])) for _ in range(work.tokens)])
-        given = [self._encode(work.slices)[None]] if work.slices else []
-        given.append(chat._embeddings(prompt(work.tokens, chat.config)[0].tolist()))
-        chat._language.reset_state()
-        chat._past = 0
-        return np.array([self._read(np.concatenate(given, 1))])
+            return np.array([self._next_token(chat.embed([self._token])) for _ in range(work.tokens)])
+        embeddings = [self._encode(work.slices)[None]] if work.slices else []
+        embeddings.append(chat.embed(prompt(work.tokens, chat.config)[0].tolist()))
+        chat.reset_cache()
+        return np.array([self._next_token(np.concatenate(embeddings, 1))])
 
-    def _encode(self, slices: int) -> np.ndarray:
-        given = pieces(slices, self.chat.config)
-        return self.chat._encode_any(given) if self.chat.version >= 2.6 else self.chat._encode_equal(given)
+    def _encode(self, count: int) -> np.ndarray:
+        return self.chat.encode_slices(noise_slices(count, self.chat.config))
 
-    def _read(self, embeddings: np.ndarray) -> int:
-        self._token = int(self.chat._read(embeddings).argmax())
+    def _next_token(self, embeddings: np.ndarray) -> int:
+        self._token = int(self.chat.read(embeddings).argmax())
         return self._token
 
 
 def eager(checkpoint: Path, precision: str) -> dict[Key, Run]:
-    """PyTorch with both kinds of cache on one network, weights and arithmetic at "FP32" or "BF16"."""
+    """PyTorch with both kinds of cache on one network, with weights and arithmetic in "FP32" or "BF16"."""
     model = load(checkpoint, dtype=TYPES[precision])
     return {(EAGER, precision): Eager(model), (STATIC, precision): Eager(model, static=True)}
 
@@ -159,76 +164,43 @@ def openvino(folder: Path, precision: str) -> dict[Key, Run]:
     return {(OURS, bench.arithmetic(precision)): OpenVINO(folder)}
 
 
-def once(make: Callable[..., dict[Key, Run]], folder: Path, precision: str, todo: list[Work]) -> None:
-    """What a fresh process does to have its memory measured."""
+def run_once(make: Callable[..., dict[Key, Run]], folder: Path, precision: str, workload_list: list[Workload]) -> None:
+    """Run every workload once: a fresh process does this to have its memory measured."""
     for run in make(folder, precision).values():
-        for work in todo:
+        for work in workload_list:
             run(work)
 
 
-def time_all(runs: Mapping[Key, Run], todo: list[Work], rounds: int, label: str | None = None) -> list[dict]:
-    """Speed rows of every runtime and work, all in turns.
+def time_all(
+    runs: Mapping[Key, Run], workload_list: list[Workload], rounds: int, label: str | None = None
+) -> list[dict]:
+    """Speed rows of every runtime and workload, all timed alternately.
 
-    The ratio is to the fastest PyTorch on the same work, at whatever precision that is.
+    The ratio is to the fastest PyTorch on the same workload, at any precision.
     """
     calls = {
         (key, work): partial(run, work)
         for key, run in runs.items()
-        for work in todo
-        if not (key[0] == STATIC and work.step == "encode")  # no cache is in that
+        for work in workload_list
+        if not (key[0] == STATIC and work.step == "encode")  # which has no cache
     }
     timings = bench.interleave(calls, rounds)
     rows = []
-    for work in todo:
-        found = {key: timing for (key, its), timing in timings.items() if its == work}
-        peers = [timing for (runtime, _), timing in found.items() if runtime != OURS]
+    for work in workload_list:
+        of_work = {key: timing for (key, timed), timing in timings.items() if timed == work}
+        peers = [timing for (runtime, _), timing in of_work.items() if runtime != OURS]
         torch_timing = min(peers, key=lambda timing: timing.median_ms)
         amount = {"encode": work.slices, "read": 1, "generate": work.tokens}[work.step]
         unit = {"encode": "slices/s", "read": "prompts/s", "generate": "tokens/s"}[work.step]
-        for (runtime, precision), timing in found.items():
+        for (runtime, precision), timing in of_work.items():
             options = {"amount": amount, "unit": unit, "torch": torch_timing, "label": label}
             rows.append(bench.row(runtime, precision, work.name, timing, **options))
             print(f"{runtime} {precision}, {work.name}: {timing.median_ms:.1f} ms", flush=True)
     return rows
 
 
-class Watch:
-    """`with Watch() as watch`: how long the block takes, and how much memory the children made in it take.
-
-    After the block: `seconds`, and `peak_mb`, the most that all of them together held, looked at every 20 ms.
-    """
-
-    def __enter__(self) -> Watch:
-        self.peak_mb, self._done = 0.0, threading.Event()
-        self._others = set(psutil.Process().children(recursive=True))
-        self._thread = threading.Thread(target=self._look, daemon=True)
-        self._thread.start()
-        self._begin = perf_counter()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.seconds = perf_counter() - self._begin
-        self._done.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        own = psutil.Process()
-        program = own.cmdline()
-        while not self._done.wait(0.02):
-            held = sum(_rss(child, program) for child in set(own.children(recursive=True)) - self._others)
-            self.peak_mb = max(self.peak_mb, held / 1e6)
-
-
-def _rss(process: psutil.Process, maker: list[str]) -> int:
-    """Bytes that a process holds; none while it is being made, when it shows its maker's memory as its own."""
-    try:
-        return process.memory_info().rss if process.cmdline() != maker else 0
-    except psutil.Error:  # it has just ended
-        return 0
-
-
-class Apart:
-    """Runtimes in a process of their own, which `make(*args)` makes there: {key: runtime}.
+class RuntimeProcess:
+    """Runtimes in a process of their own: those of the dict {key: runtime} that `make(*args)` returns there.
 
     Raises concurrent.futures.process.BrokenProcessPool where the process dies.
     """
@@ -237,7 +209,7 @@ class Apart:
         self._pool = ProcessPoolExecutor(1, get_context("spawn"), _make, (make, args))
         self.keys: list[Key] = self._pool.submit(_keys).result()
 
-    def __enter__(self) -> Apart:
+    def __enter__(self) -> RuntimeProcess:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -246,93 +218,67 @@ class Apart:
     def runs(self) -> dict[Key, Run]:
         return {key: partial(self._call, key) for key in self.keys}
 
-    def _call(self, key: Key, work: Work) -> None:
+    def _call(self, key: Key, work: Workload) -> None:
         self._pool.submit(_call, key, work).result()
 
 
-_made: dict[Key, Run] = {}  # of the process behind an Apart
+_runtimes: dict[Key, Run] = {}  # of the process behind a RuntimeProcess
 
 
 def _make(make: Callable, args: tuple) -> None:
-    _made.update(make(*args))
+    _runtimes.update(make(*args))
 
 
 def _keys() -> list[Key]:
-    return list(_made)
+    return list(_runtimes)
 
 
-def _call(key: Key, work: Work) -> None:
-    _made[key](work)
+def _call(key: Key, work: Workload) -> None:
+    _runtimes[key](work)
 
 
-def converted(
-    checkpoint: Path, folder: Path, precisions: tuple[str, ...], group_size: int, label: str | None = None
-) -> tuple[dict[str, Path], list[dict]]:
-    """IR folders of a checkpoint by precision, made now below `folder`, and a speed row of each conversion.
-
-    precisions: of parts.PRECISIONS, "FP16" first: the others are made from it. The memory is that of the process
-    which converts; files mapped into memory count as far as they were read.
-    """
-    folders = {precision: folder / precision for precision in precisions}
-    rows = []
-    for precision, made in folders.items():
-        base = (convert.to_ir, checkpoint, made)
-        compression = (convert.compress, folders["FP16"], precision, group_size, made)
-        with Watch() as watch:
-            preflight.in_child(*(base if precision == "FP16" else compression), what=f"Making {precision}")
-        sizes = {"peak_rss_mb": watch.peak_mb, "model_mb": bench.size_mb(made), "label": label}
-        name = "conversion of the checkpoint" if precision == "FP16" else "compression of the FP16 IR"
-        timing = bench.Timing.of([1e3 * watch.seconds])
-        rows.append(bench.row(OURS, precision, name, timing, **sizes) | {"throughput": None, "unit": None})
-        print(f"{name}, {precision}: {watch.seconds:.0f} s, up to {watch.peak_mb:.0f} MB", flush=True)
-    return folders, rows
-
-
-def measured(
+def measure(
     checkpoint: Path, folders: Mapping[str, Path], peers: tuple[str, ...], rounds: int, label: str | None = None
 ) -> list[dict]:
-    """Speed rows of PyTorch at the precisions `peers` and of the IR folders, each in a process of its own, with the
-    memory that such a process takes, and the size of its weights."""
+    """Speed rows of PyTorch at the precisions `peers` and of the IR folders, each in a process of its own.
+
+    They have the memory of such a process and the size of its weights.
+    """
     config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
-    todo = works(config)
-    making = [(eager, checkpoint, precision) for precision in peers]
-    making += [(openvino, folder, precision) for precision, folder in folders.items()]
+    workload_list = workloads(config)
+    factories = [(eager, checkpoint, precision) for precision in peers]
+    factories += [(openvino, folder, precision) for precision, folder in folders.items()]
     runs: dict[Key, Run] = {}
     memory: dict[Key, dict] = {}
     with ExitStack() as stack:
-        for make, folder, precision in making:
-            peak = bench.peak_rss_mb(once, make, folder, precision, todo)
+        for make, folder, precision in factories:
+            peak = bench.peak_rss_mb(run_once, make, folder, precision, workload_list)
             print(f"{make.__name__} {precision}: up to {peak:.0f} MB", flush=True)
-            apart = stack.enter_context(Apart(make, folder, precision))
-            runs |= apart.runs()
-            memory |= dict.fromkeys(apart.keys, {"peak_rss_mb": peak, "model_mb": _weights_mb(folder)})
-        rows = time_all(runs, todo, rounds, label)
+            process = stack.enter_context(RuntimeProcess(make, folder, precision))
+            runs |= process.runs()
+            memory |= dict.fromkeys(process.keys, {"peak_rss_mb": peak, "model_mb": weights_mb(folder)})
+        rows = time_all(runs, workload_list, rounds, label)
     return [row | memory[row["runtime"], row["precision"]] for row in rows]
 
 
-def _weights_mb(folder: Path) -> float:
-    """Size of a checkpoint's or an IR folder's weights."""
-    return sum(bench.size_mb(file) for pattern in ("*.safetensors", "*_model.bin") for file in folder.glob(pattern))
-
-
 def limits(rows: list[dict], folders: Mapping[str, Path], config: Mapping, what: str) -> dict[str, float]:
-    """How far OpenVINO is from what the machine can do, measured now.
+    """OpenVINO's share of the machine's read bandwidth and arithmetic, which are measured now.
 
-    Generating reads every weight of the language model for each token; reading a prompt multiplies with it for each
-    token (two operations a weight of its layers).
+    To generate a token, every weight of the language model is read. To read a token of a prompt, every weight of its
+    layers takes two operations.
     """
     bandwidth, product = bench.read_bandwidth_gbs(), bench.matmul_gflops("bf16")
     notes = {"read bandwidth, GB/s": round(bandwidth, 1), "largest bf16 matrix product, GFLOP/s": round(product)}
     ours = {(row["precision"], row["workload"]): row for row in rows if row["runtime"] == OURS}
-    *_, reading, generating = works(config)
+    *_, reading, generating = workloads(config)
     for precision, folder in folders.items():
-        named = bench.arithmetic(precision)
+        name = bench.arithmetic(precision)
         size = bench.size_mb(folder / convert.xml("language")) / 1e3
-        share = size * ours[named, generating.name]["throughput"] / bandwidth
-        notes[f"{what}, generating at {named}, share of the read bandwidth"] = round(share, 2)
-        seconds = ours[named, reading.name]["median_ms"] / 1e3
+        share = size * ours[name, generating.name]["throughput"] / bandwidth
+        notes[f"{what}, generating at {name}, share of the read bandwidth"] = round(share, 2)
+        seconds = ours[name, reading.name]["median_ms"] / 1e3
         share = 2e-9 * layer_weights(config) * reading.tokens / seconds / product
-        notes[f"{what}, reading a prompt at {named}, share of that product"] = round(share, 2)
+        notes[f"{what}, reading a prompt at {name}, share of that product"] = round(share, 2)
     return notes
 
 
@@ -351,24 +297,26 @@ def live(precisions: tuple[str, ...] = parts.PRECISIONS, rounds: int = 5) -> lis
         runs |= eager(checkpoint, precision)
     for precision in precisions:
         runs |= openvino(convert.prepare("tiny", precision), precision)
-    return time_all(runs, works(runs[EAGER, "FP32"].model.config), rounds)
+    return time_all(runs, workloads(runs[EAGER, "FP32"].model.config), rounds)
 
 
 def main() -> None:
     tiny = weights.resolve(convert.MODELS["tiny"]["checkpoint"])
-    place = paths.models_dir()
+    models = paths.models_dir()
     preflight.check(ram_gb=20, disk_gb=20, what="The benchmark at the released size")
-    place.mkdir(parents=True, exist_ok=True)
+    models.mkdir(parents=True, exist_ok=True)
     rows, notes = [], {"left out": "llama.cpp: there is no GGUF file of these weights"}
-    with bench.exclusive() as load, TemporaryDirectory(dir=place) as scratch:
+    with bench.exclusive() as load, TemporaryDirectory(dir=models) as scratch:
         large = seeded_checkpoint(RELEASED, tiny, Path(scratch) / "checkpoint")
         for checkpoint, what, model, precisions, peers, rounds, label in (
             (tiny, "tiny", "tiny", parts.PRECISIONS, bench.torch_precisions(), 7, None),
             (large, "released size", "released", ("FP16", "INT4"), (bench.torch_precision(),), 3, SPEED_ONLY),
         ):
             group_size = convert.MODELS[model]["group_size"]
-            folders, conversions = converted(checkpoint, Path(scratch) / model, precisions, group_size, label)
-            timed = measured(checkpoint, folders, peers, rounds, label)
+            folders, conversions = timed_conversions(
+                convert.to_ir, convert.compress, checkpoint, Path(scratch) / model, precisions, group_size, label
+            )
+            timed = measure(checkpoint, folders, peers, rounds, label)
             config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
             notes |= limits(timed, folders, config, what)
             rows += conversions + timed

@@ -1,4 +1,4 @@
-"""A checkpoint of random weights of the released size: good for speed, and nothing else."""
+"""A checkpoint of random weights at the released size, to measure speed with."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RELEASED = {  # config.json of MiniCPM-V 2.0: 3.4 billion weights
 
 
 def seeded_checkpoint(config: Mapping, companions: Path, folder: Path) -> Path:
-    """Write such a checkpoint of `config`, see `utils.models.random_checkpoint.checkpoint`; returns the folder."""
+    """Write random weights for `config`, see `utils.models.random_checkpoint.checkpoint`; returns the folder."""
     with torch.device("meta"):
         network = MiniCPMV(dict(config))
     return random_checkpoint.checkpoint(network, config, companions, folder)

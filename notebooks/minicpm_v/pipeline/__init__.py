@@ -1,13 +1,13 @@
 """Answers questions about pictures: `VisionChat`. To use it elsewhere copy this folder."""
 
 from .chat import (
-    MARKS,
-    MOST_PIXELS,
-    MOST_RATIO,
+    IMAGE_TOKENS,
+    MAX_ASPECT_RATIO,
+    MAX_PIXELS,
     PARTS,
     UNKNOWN,
-    Figures,
     Picture,
+    Timings,
     Turn,
     VisionChat,
     only_last,
@@ -15,12 +15,12 @@ from .chat import (
 )
 
 __all__ = [
-    "MARKS",
-    "MOST_PIXELS",
-    "MOST_RATIO",
+    "IMAGE_TOKENS",
+    "MAX_PIXELS",
+    "MAX_ASPECT_RATIO",
     "PARTS",
     "UNKNOWN",
-    "Figures",
+    "Timings",
     "Picture",
     "Turn",
     "VisionChat",

@@ -1,6 +1,6 @@
 """Questions about pictures: `VisionChat(folder).ask("photo.jpg", "What is on the table?")`.
 
-Needs openvino, openvino-genai (for the tokenizer), numpy and Pillow. To use it elsewhere copy this file and slicing.py.
+Needs openvino, openvino-genai (for the tokenizer), numpy and Pillow. To use it elsewhere copy this folder.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import openvino.opset13 as ops
 import openvino_genai as genai
 from PIL import Image, ImageOps
 
-from .slicing import Plan, batch, cut, normalised, placeholder, plan, resized_positions, sincos_positions
+from .slicing import Plan, batch, cut, normalise, placeholder, plan, resized_positions, sincos_positions
 
 PARTS = ("vision_embeddings", "resampler", "text_embeddings", "language")
-UNKNOWN = "<unk>"  # stands for one embedding of a picture
-MARKS = (UNKNOWN, "<image>", "</image>", "<slice>", "</slice>", "<image_id>", "</image_id>")
-MOST_PIXELS = 80_000_000
-MOST_RATIO = 100  # of the longer side to the shorter one: beyond it, patches get too many
+UNKNOWN = "<unk>"  # each is replaced by one embedding of a picture
+IMAGE_TOKENS = (UNKNOWN, "<image>", "</image>", "<slice>", "</slice>", "<image_id>", "</image_id>")
+MAX_PIXELS = 80_000_000
+MAX_ASPECT_RATIO = 100  # of the longer side to the shorter one: thinner pictures have too many patches
 Picture = Image.Image | str | Path
 
 
@@ -39,32 +39,37 @@ class Turn:
 
 
 @dataclass
-class Figures:
-    """What an answer took. Seconds count from the question; tokens a second are those after the first."""
+class Timings:
+    """Timings and token counts of an answer. Seconds count from the question."""
 
     image_s: float = 0.0  # slicing and encoding the pictures
     first_token_s: float = 0.0
-    seconds: float = 0.0
-    slices: int = 0  # pieces of pictures encoded, overviews included
-    kept: int = 0  # tokens of the conversation that were in the KV cache already
-    read: int = 0  # tokens and picture embeddings read anew
-    generated: int = 0
-    ended: str = ""  # "stop": all was said; "length": max_new_tokens or the context is full; "stopped": by `stream`
+    total_s: float = 0.0
+    slices: int = 0  # slices encoded, overviews included
+    cached_tokens: int = 0  # of the conversation, in the KV cache already
+    prompt_tokens: int = 0  # tokens and picture embeddings that were read for this answer
+    generated_tokens: int = 0
+    finish_reason: str = ""  # "stop", "length" (max_new_tokens or context) or "stopped" (by `stream`)
     notes: list[str] = field(default_factory=list)
 
     @property
     def tokens_per_second(self) -> float | None:
-        """None for an answer of less than two tokens."""
-        spent = self.seconds - self.first_token_s
-        return (self.generated - 1) / spent if self.generated > 1 and spent > 0 else None
+        """The rate after the first token; None for an answer of less than two tokens."""
+        duration = self.total_s - self.first_token_s
+        if self.generated_tokens < 2 or duration <= 0:
+            return None
+        return (self.generated_tokens - 1) / duration
 
 
 class VisionChat:
-    """MiniCPM-V 2.0 or 2.6 on OpenVINO, answering greedily.
+    """MiniCPM-V 2.0 or 2.6 on OpenVINO, with greedy decoding.
 
     folder: the IR folder that `convert.py` writes. device: OpenVINO's name. properties: OpenVINO's, for all sub-models;
-    by default the device chooses its arithmetic (INFERENCE_PRECISION_HINT="f32", KV_CACHE_PRECISION="f32" are exact).
-    Threads may share it: they wait for each other. Raises ValueError for a folder that is not one of these.
+    by default the device chooses its precision (INFERENCE_PRECISION_HINT="f32", KV_CACHE_PRECISION="f32" are exact).
+    Raises ValueError for a folder that is not one of these.
+
+    `ask` may be called by several threads, which wait for each other. Its single steps, `encode_slices`, `embed` and
+    `read`, share one KV cache and are for one thread.
     """
 
     def __init__(self, folder: str | Path, device: str = "CPU", **properties) -> None:
@@ -72,19 +77,17 @@ class VisionChat:
         needed = [f"openvino_{part}_model.xml" for part in PARTS] + ["openvino_tokenizer.xml", "config.json"]
         if missing := [name for name in needed if not (folder / name).is_file()]:
             raise ValueError(f"{folder} has no {', '.join(missing)}. Give the folder that the conversion wrote.")
-        self.config, self._settings, stops = (
-            json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-            for name in ("config", "preprocessor_config", "generation_config")
-        )
+        self.config = _read_json(folder / "config.json")
+        self._settings = _read_json(folder / "preprocessor_config.json")
         self.version = float(self.config.get("version", 2.0))
-        self._queries = self.config.get("query_num", 64)
-        self._patch = self._settings["patch_size"]
+        self._queries = self.config.get("query_num", 64)  # embeddings of a slice
+        self._patch = self._settings["patch_size"]  # pixels
         self.context = self.config.get("max_position_embeddings", 4096)  # tokens that a conversation may have
-        stop = stops["eos_token_id"]
-        self._stops = set(stop if isinstance(stop, list) else [stop])
+        stop = _read_json(folder / "generation_config.json")["eos_token_id"]
+        self._stop_ids = set(stop if isinstance(stop, list) else [stop])
         self._table = None if self.version >= 2.6 else np.load(folder / "vision_positions.npy", allow_pickle=False)
         self.tokenizer = genai.Tokenizer(folder)
-        self._unknown = self._ids(UNKNOWN)[0]
+        self._unknown = self._token_ids(UNKNOWN)[0]
 
         core = ov.Core()
         models = {part: core.read_model(folder / f"openvino_{part}_model.xml") for part in PARTS}
@@ -92,9 +95,17 @@ class VisionChat:
         requests = {
             part: core.compile_model(model, device, properties).create_infer_request() for part, model in models.items()
         }
-        self._vision, self._resampler, self._text, self._language = requests.values()
-        self.figures = Figures()
-        self._lock, self._turns, self._said, self._pending, self._past = Lock(), None, "", [], 0
+        self._vision = requests["vision_embeddings"]
+        self._resampler = requests["resampler"]
+        self._text = requests["text_embeddings"]
+        self._language = requests["language"]
+        self.timings = Timings()
+        self._lock = Lock()
+        # The conversation in the KV cache: `_past` tokens of `_text_so_far`, without the `_pending` ids at its end
+        self._turns: list[Turn] | None = None
+        self._text_so_far = ""
+        self._pending: list[int] = []
+        self._past = 0
 
     def plan(self, image: Picture, slicing: bool = True) -> Plan:
         """How a picture is sliced; raises ValueError for one that cannot be read."""
@@ -109,12 +120,12 @@ class VisionChat:
         stream: Callable[[str], object] | None = None,
         slicing: bool = True,
     ) -> str:
-        """The answer to a question about pictures (files or PIL images), or about what was said before.
+        """The answer to a question about pictures (files or PIL images), or about the conversation so far.
 
-        history: earlier turns, a list of yours to which this one is added; as long as one conversation goes on, only
-        what is new is read. stream: is given the answer in pieces as it comes, and may end it by returning True (the
-        answer then holds a few letters more).
-        slicing: read large pictures in detail; otherwise as a whole, made small. Then `figures` tells what it took.
+        history: earlier turns, a list of yours to which this one is added. As long as one conversation goes on, only
+        its new tokens are read. stream: is called with the answer in pieces as it comes, and may end it by returning
+        True (the answer then has a few more letters). slicing: read large pictures in detail; otherwise only as a
+        whole, resized. `timings` has what it took.
 
         Raises ValueError for an empty question, a picture that cannot be read and a conversation that does not fit.
         """
@@ -122,83 +133,91 @@ class VisionChat:
             raise ValueError("The question is empty. Ask something.")
         if max_new_tokens < 1:
             raise ValueError(f"max_new_tokens is {max_new_tokens}: an answer takes 1 or more.")
-        given = [] if images is None else [images] if isinstance(images, Picture) else list(images)
-        opened = [open_picture(image) for image in given]
+        if images is None:
+            images = []
+        elif isinstance(images, Picture):
+            images = [images]
+        opened = [open_picture(image) for image in images]
         turn = Turn(question, "", tuple(image for image, _ in opened), slicing)
         with self._lock:
-            figures = Figures(notes=[note for _, notes in opened for note in notes])
-            answer = self._answer(list(history or ()), turn, max_new_tokens, stream, figures)
-            self.figures = figures
+            timings = Timings(notes=[note for _, notes in opened for note in notes])
+            answer = self._answer(list(history or ()), turn, max_new_tokens, stream, timings)
+            self.timings = timings
         if history is not None:
             history.append(replace(turn, answer=answer))
         return answer
 
-    def _answer(self, history: list[Turn], turn: Turn, most: int, stream: Callable | None, figures: Figures) -> str:
+    def _answer(
+        self, history: list[Turn], turn: Turn, max_new_tokens: int, stream: Callable | None, timings: Timings
+    ) -> str:
         begin = perf_counter()
         text = self._prompt([*history, turn])
-        ids, fresh = self._ids(text), [*history, turn]
+        ids, new_turns = self._token_ids(text), [*history, turn]
         pending, past = [], 0
-        if history and history == self._turns and text.startswith(self._said):
-            known = self._ids(self._said)
-            if ids[: len(known)] == known:  # no token reaches across the end of what was said
-                ids, fresh, pending, past = ids[len(known) :], [turn], self._pending, self._past
+        if history and history == self._turns and text.startswith(self._text_so_far):
+            known = self._token_ids(self._text_so_far)
+            if ids[: len(known)] == known:  # no token reaches across the end of the text so far
+                ids, new_turns, pending, past = ids[len(known) :], [turn], self._pending, self._past
         ids = pending + ids
-        room = self.context - past - len(ids)
-        if room < 1:
+        remaining = self.context - past - len(ids)
+        if remaining < 1:
             raise ValueError(
                 f"The conversation has {past + len(ids)} tokens with this question and its pictures, the model reads "
                 f"{self.context}. Begin a new one, give fewer pictures, or turn slicing off."
             )
-        figures.kept, figures.read = past, len(ids)
+        timings.cached_tokens = past
+        timings.prompt_tokens = len(ids)
 
-        self._turns = None  # until the answer is whole, nobody goes on from this cache
+        self._turns = None  # no conversation continues from this cache until the answer is complete
         if not past:
-            self._language.reset_state()
-        self._past = past
-        embeddings = self._embeddings(ids)
-        pictures = [self._encode(image, turn.slicing, figures) for turn in fresh for image in turn.images]
+            self.reset_cache()
+        embeddings = self.embed(ids)  # [1, T, D]
+        pictures = [self._encode(image, turn.slicing, timings) for turn in new_turns for image in turn.images]
         places = np.flatnonzero(np.array(ids) == self._unknown)
         if len(places) != sum(map(len, pictures)):
             raise ValueError(f"The tokenizer makes other tokens of {UNKNOWN} here: the folder's files do not match.")
         if pictures:
             embeddings[0, places] = np.concatenate(pictures)
-            figures.image_s = perf_counter() - begin
+            timings.image_s = perf_counter() - begin
 
-        tokens, said = [], []
+        limit = min(max_new_tokens, remaining)
+        tokens, pieces = [], []
 
-        def hear(piece: str) -> genai.StreamingStatus:
-            said.append(piece)
-            if stream is not None and figures.ended != "stopped" and stream(piece) is True:
+        def on_piece(piece: str) -> genai.StreamingStatus:
+            pieces.append(piece)
+            if stream is not None and timings.finish_reason != "stopped" and stream(piece) is True:
                 return genai.StreamingStatus.STOP
             return genai.StreamingStatus.RUNNING
 
-        streamer = genai.TextStreamer(self.tokenizer, hear)
-        while not figures.ended:
-            token = int(self._read(embeddings).argmax())
-            figures.first_token_s = figures.first_token_s or perf_counter() - begin
-            if token in self._stops:
-                figures.ended = "stop"
+        streamer = genai.TextStreamer(self.tokenizer, on_piece)
+        while not timings.finish_reason:
+            token = int(self.read(embeddings).argmax())
+            timings.first_token_s = timings.first_token_s or perf_counter() - begin
+            if token in self._stop_ids:
+                timings.finish_reason = "stop"
                 break
             tokens.append(token)
             if streamer.write(token) != genai.StreamingStatus.RUNNING:
-                figures.ended = "stopped"
-            elif len(tokens) == min(most, room):
-                figures.ended = "length"
+                timings.finish_reason = "stopped"
+            elif len(tokens) == limit:
+                timings.finish_reason = "length"
             else:
-                embeddings = self._embeddings([token])
+                embeddings = self.embed([token])  # [1, 1, D]
         streamer.end()
-        answer = "".join(said)
-        figures.generated, figures.seconds = len(tokens), perf_counter() - begin
+        answer = "".join(pieces)
+        timings.generated_tokens = len(tokens)
+        timings.total_s = perf_counter() - begin
         self._turns = [*history, replace(turn, answer=answer)]
-        self._said, self._pending = text + answer, [] if figures.ended == "stop" else tokens[-1:]
+        self._text_so_far = text + answer
+        self._pending = [] if timings.finish_reason == "stop" else tokens[-1:]  # the last token has not been read
         return answer
 
     def _prompt(self, turns: Iterable[Turn]) -> str:
         """The conversation as text, up to where the next answer begins."""
         messages, count = [], 0
         for turn in turns:
-            if mark := next((mark for mark in MARKS if mark in turn.question + turn.answer), None):
-                raise ValueError(f"The text holds {mark}, by which the model knows pictures. Write it without.")
+            if token := next((token for token in IMAGE_TOKENS if token in turn.question + turn.answer), None):
+                raise ValueError(f"The text holds {token}, by which the model knows pictures. Write it without.")
             lines = []
             for image in turn.images:
                 grid = self._plan(image, turn.slicing).grid
@@ -208,57 +227,74 @@ class VisionChat:
             messages.append({"role": "assistant", "content": turn.answer})
         return self.tokenizer.apply_chat_template(messages[:-1], add_generation_prompt=True)
 
-    def _ids(self, text: str) -> list[int]:
+    def _token_ids(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, add_special_tokens=False).input_ids.data[0].tolist()
 
     def _plan(self, image: Image.Image, slicing: bool) -> Plan:
-        most = self._settings["max_slice_nums"] if slicing else 1
-        return plan(image.size, most, self._settings["scale_resolution"], self._patch)
+        max_slices = self._settings["max_slice_nums"] if slicing else 1
+        return plan(image.size, max_slices, self._settings["scale_resolution"], self._patch)
 
-    def _encode(self, image: Image.Image, slicing: bool, figures: Figures) -> np.ndarray:
-        """[pieces * queries, D]: what the language model reads of a picture, the overview first."""
-        pieces = cut(image, self._plan(image, slicing))
-        figures.slices += len(pieces)
+    def _encode(self, image: Image.Image, slicing: bool, timings: Timings) -> np.ndarray:
+        """[slices * queries, D]: the embeddings of a picture for the language model, the overview first."""
+        slices = cut(image, self._plan(image, slicing))
+        timings.slices += len(slices)
         if self.version >= 2.6:
-            return self._encode_any(pieces)
-        return np.concatenate([self._encode_equal(equal) for equal in (pieces[:1], pieces[1:]) if equal])
+            return self.encode_slices(slices)
+        batches = [slices[:1], slices[1:]] if slices[1:] else [slices]  # the overview may have another shape
+        return np.concatenate([self.encode_slices(equal) for equal in batches])
 
-    def _encode_any(self, pieces: list[Image.Image]) -> np.ndarray:
-        """2.6: pieces of any shape side by side, padded."""
-        given = batch(pieces, self._settings["image_size"] // self._patch, self._patch)
-        mask = given.patch_attention_mask
-        inputs = {"pixel_values": given.pixel_values, "position_ids": given.position_ids}
-        features = _run(self._vision, inputs | {"patch_attention_mask": mask[:, None].astype(np.float32)})
-        return self._resample(features, given.sizes, ~mask)
+    def encode_slices(self, slices: list[Image.Image]) -> np.ndarray:
+        """[N * queries, D]: the embeddings of N slices, RGB, for the language model.
 
-    def _encode_equal(self, pieces: list[Image.Image]) -> np.ndarray:
-        """2.0: pieces of one shape."""
-        rows, columns = pieces[0].height // self._patch, pieces[0].width // self._patch
-        table = resized_positions(self._table, rows, columns).reshape(1, rows * columns, -1)
-        pixels = np.stack([normalised(piece) for piece in pieces])
-        features = _run(self._vision, {"pixel_values": pixels, "pos_embed": table})
-        return self._resample(features, [(rows, columns)] * len(pieces), np.zeros(features.shape[:2], bool))
+        Their sides are multiples of the patch's; in 2.0 they have one shape.
+        """
+        return self._encode_2_6(slices) if self.version >= 2.6 else self._encode_2_0(slices)
+
+    def _encode_2_6(self, slices: list[Image.Image]) -> np.ndarray:
+        inputs = batch(slices, self._settings["image_size"] // self._patch, self._patch)
+        mask = inputs.patch_attention_mask  # [N, L]
+        arrays = {"pixel_values": inputs.pixel_values, "position_ids": inputs.position_ids}
+        arrays["patch_attention_mask"] = mask[:, None].astype(np.float32)  # [N, 1, L]
+        features = _run(self._vision, arrays)  # [N, L, C]
+        return self._resample(features, inputs.sizes, ~mask)
+
+    def _encode_2_0(self, slices: list[Image.Image]) -> np.ndarray:
+        rows, columns = slices[0].height // self._patch, slices[0].width // self._patch
+        table = resized_positions(self._table, rows, columns).reshape(1, rows * columns, -1)  # [1, L, C]
+        pixels = np.stack([normalise(image) for image in slices])  # [N, 3, H, W]
+        features = _run(self._vision, {"pixel_values": pixels, "pos_embed": table})  # [N, L, C]
+        return self._resample(features, [(rows, columns)] * len(slices), np.zeros(features.shape[:2], bool))
 
     def _resample(self, features: np.ndarray, sizes: Iterable[tuple[int, int]], padding: np.ndarray) -> np.ndarray:
-        """[N * queries, D] of features [N, L, C] of pieces with so many (rows, columns) of patches."""
+        """[N * queries, D] for features [N, L, C] of N slices.
+
+        sizes: (rows, columns) of each slice's patches. padding: [N, L] bool, True where there is no patch.
+        """
         width = self.config["hidden_size"]
-        positions = np.zeros((features.shape[1], len(features), width), np.float32)
+        positions = np.zeros((features.shape[1], len(features), width), np.float32)  # [L, N, D]
         for i, (rows, columns) in enumerate(sizes):
             positions[: rows * columns, i] = sincos_positions(rows, columns, width).reshape(-1, width)
         inputs = {"image_feature": features, "pos_embed": positions, "key_padding_mask": padding.astype(np.float32)}
-        return _run(self._resampler, inputs).reshape(-1, width)
+        return _run(self._resampler, inputs).reshape(-1, width)  # [N * queries, D]
 
-    def _embeddings(self, ids: list[int]) -> np.ndarray:
-        """[1, T, D] of token ids."""
+    def embed(self, ids: list[int]) -> np.ndarray:
+        """[1, T, D]: the embeddings of token ids."""
         return _run(self._text, {"input": np.array([ids], np.int64)})
 
-    def _read(self, embeddings: np.ndarray) -> np.ndarray:
-        """Read embeddings [1, T, D] into the KV cache; the logits [vocabulary] of the token that follows."""
-        past, self._past = self._past, self._past + embeddings.shape[1]
+    def reset_cache(self) -> None:
+        """Empty the KV cache."""
+        self._language.reset_state()
+        self._past = 0
+        self._turns = None
+
+    def read(self, embeddings: np.ndarray) -> np.ndarray:
+        """Read embeddings [1, T, D] into the KV cache; returns the logits [vocabulary] of the token that follows."""
+        past = self._past
+        self._past = past + embeddings.shape[1]
         inputs = {
             "inputs_embeds": embeddings,
-            "attention_mask": np.ones((1, self._past), np.int64),
-            "position_ids": np.arange(past, self._past, dtype=np.int64)[None],
+            "attention_mask": np.ones((1, self._past), np.int64),  # [1, cached + T]
+            "position_ids": np.arange(past, self._past, dtype=np.int64)[None],  # [1, T]
             "beam_idx": np.zeros(1, np.int32),
         }
         return _run(self._language, inputs)[0, -1]
@@ -269,8 +305,12 @@ def _run(request: ov.InferRequest, inputs: dict[str, np.ndarray]) -> np.ndarray:
     return request.get_output_tensor(0).data.copy()
 
 
+def _read_json(path: Path) -> dict:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
 def only_last(model: ov.Model) -> None:
-    """Have a language model compute the logits of the last token alone: no other is looked at, and they are large."""
+    """Make a language model compute the logits of the last token alone: the others are not used, and they are large."""
     node = model.output("logits").get_node()
     while node.get_type_name() != "MatMul":
         node = node.input_value(0).get_node()
@@ -295,9 +335,9 @@ def open_picture(image: Picture) -> tuple[Image.Image, list[str]]:
         if not isinstance(image, Image.Image):
             image = Image.open(image)
         width, height = image.size
-        if width * height > MOST_PIXELS:
+        if width * height > MAX_PIXELS:
             raise ValueError(_too_large(name, f"{width} x {height}"))
-        if max(width, height) > MOST_RATIO * max(1, min(width, height)):
+        if max(width, height) > MAX_ASPECT_RATIO * max(1, min(width, height)):
             raise ValueError(f"{name} has {width} x {height} pixels: that is too long and thin. Cut out a part of it.")
         if (frames := getattr(image, "n_frames", 1)) > 1:
             image.seek(0)
@@ -313,7 +353,7 @@ def open_picture(image: Picture) -> tuple[Image.Image, list[str]]:
 
 
 def _too_large(name: str, pixels: str) -> str:
-    return f"{name} has {pixels} pixels; up to {MOST_PIXELS // 10**6} million are read. Make it smaller."
+    return f"{name} has {pixels} pixels; up to {MAX_PIXELS // 10**6} million are read. Make it smaller."
 
 
 def _rgb(image: Image.Image, name: str) -> Image.Image:

@@ -1,8 +1,8 @@
-"""From a picture to what MiniCPM-V's vision tower reads: slices, patches in a row, positions, placeholder text.
+"""From a picture to the inputs of MiniCPM-V's vision tower: slices, patches in a row, positions, placeholder text.
 
-A picture larger than the tower's resolution is read twice: as a whole, made small (the overview), and cut into slices
+A picture larger than the tower's resolution is read twice: as a whole, resized (the overview), and cut into slices
 that keep its details. Guo et al., "LLaVA-UHD: an LMM Perceiving any Aspect Ratio and High-Resolution Images", ECCV
-2024; Yao et al., "MiniCPM-V: A GPT-4V Level MLLM on Your Phone", 2024. numpy and Pillow are all that this file needs.
+2024; Yao et al., "MiniCPM-V: A GPT-4V Level MLLM on Your Phone", 2024. This file needs numpy and Pillow only.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def plan(size: Size, max_slices: int = 9, resolution: int = 448, patch: int = 14
 
 
 def _fit(width: float, height: float, resolution: int, patch: int) -> Size:
-    """The sides, multiples of `patch`, of that shape and about resolution^2 pixels."""
+    """(width, height), multiples of `patch`, of this aspect ratio and about resolution^2 pixels."""
     ratio = width / height
     height = int(resolution / math.sqrt(ratio))
     return _multiple(int(height * ratio), patch), _multiple(height, patch)
 
 
 def _multiple(length: float, of: int) -> int:
-    """The nearest multiple, not 0. Halves go to the even one, as Python rounds and the checkpoints were trained."""
+    """The nearest multiple, at least one. Halves are rounded to the even one, as in the training of the checkpoints."""
     return max(round(length / of) * of, of)
 
 
@@ -68,16 +68,18 @@ def cut(image: Image.Image, plan: Plan, resample: int = Image.Resampling.BICUBIC
     return pieces
 
 
-def in_a_row(pixels: np.ndarray, patch: int = 14) -> np.ndarray:
-    """[3, H, W] to [3, patch, L * patch]: the L patches beside each other, row by row of the picture."""
+def patchify(pixels: np.ndarray, patch: int = 14) -> np.ndarray:
+    """[3, H, W] to [3, patch, L * patch]: the L patches next to each other, row by row of the picture."""
     channels, height, width = pixels.shape
-    patches = pixels.reshape(channels, height // patch, patch, width // patch, patch)
+    patches = pixels.reshape(
+        channels, height // patch, patch, width // patch, patch
+    )  # [3, rows, patch, columns, patch]
     return patches.transpose(0, 2, 1, 3, 4).reshape(channels, patch, -1)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """N pieces of pictures side by side, the shorter ones padded with zeros; L patches is the longest."""
+    """A batch of N overviews and slices, padded with zeros to L patches, the number of the largest."""
 
     pixel_values: np.ndarray  # [N, 3, patch, L * patch] float32, -1..1
     patch_attention_mask: np.ndarray  # [N, L] bool, True where there is a patch
@@ -86,7 +88,7 @@ class Batch:
 
 
 def batch(pieces: list[Image.Image], side: int = 70, patch: int = 14) -> Batch:
-    """What the tower of 2.6 is given for RGB pieces whose sides are multiples of `patch`.
+    """The inputs of 2.6's tower for RGB pieces whose sides are multiples of `patch`.
 
     side: of the tower's square table of positions, its image_size / patch.
     """
@@ -96,12 +98,12 @@ def batch(pieces: list[Image.Image], side: int = 70, patch: int = 14) -> Batch:
     pixel_values = np.zeros((len(pieces), 3, patch, longest * patch), np.float32)
     ids = np.zeros((len(pieces), longest), np.int64)
     for row, piece in enumerate(pieces):
-        pixel_values[row, :, :, : lengths[row] * patch] = in_a_row(normalised(piece), patch)
+        pixel_values[row, :, :, : lengths[row] * patch] = patchify(normalise(piece), patch)
         ids[row, : lengths[row]] = position_ids(*sizes[row].tolist(), side)
     return Batch(pixel_values, np.arange(longest) < lengths[:, None], ids, sizes)
 
 
-def normalised(image: Image.Image) -> np.ndarray:
+def normalise(image: Image.Image) -> np.ndarray:
     """[3, H, W] float32 in -1..1 of an RGB picture."""
     return np.asarray(image, np.float32).transpose(2, 0, 1) / 127.5 - 1
 
@@ -119,8 +121,8 @@ def position_ids(rows: int, columns: int, side: int = 70) -> np.ndarray:
 def _steps(start: float, step: float, count: int) -> np.ndarray:
     """[count] float32: start + i * step as `torch.arange` rounds it.
 
-    Patches whose place in the table is a whole number fall to one side or the other by that rounding, so that it is
-    part of the checkpoints: PyTorch counts on from every eighth value, rounded, and at the end from the start.
+    This rounding decides on the position of patches at the border of two entries of the table, so it is part of the
+    checkpoints. PyTorch adds to every eighth value, which is rounded; the last ones are computed from the start.
     """
     i = np.arange(count)
     begin = np.where(i < count // 16 * 16, i // 8 * 8, i)
@@ -141,16 +143,16 @@ def sincos_positions(rows: int, columns: int, width: int) -> np.ndarray:
 
 
 def resized_positions(table: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """[rows, columns, C] float32: a table of positions [S, S, C] resized to another grid, as 2.0's tower needs it.
+    """[rows, columns, C] float32: a table of positions [S, S, C] resized to another grid, for 2.0's tower.
 
-    Bicubic interpolation (a = -0.5) that averages where it makes smaller, as Pillow and PyTorch's antialias do.
+    It is bicubic interpolation (a = -0.5) with antialiasing, as in Pillow and PyTorch.
     """
     down, across = (_bicubic(side, count) for side, count in zip(table.shape, (rows, columns), strict=False))
     return np.einsum("ri,ijd,cj->rcd", down, table, across, optimize=True).astype(np.float32)
 
 
 def _bicubic(size: int, count: int) -> np.ndarray:
-    """[count, size]: how much of every old value is in every new one."""
+    """[count, size]: the weight of every old value in every new one."""
     ratio = size / count
     centres = (np.arange(count) + 0.5) * ratio
     x = np.abs(np.arange(size) + 0.5 - centres[:, None]) / max(ratio, 1)

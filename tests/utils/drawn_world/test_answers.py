@@ -18,10 +18,10 @@ def trials() -> list[answers.Trial]:
 
 
 def test_answers_are_compared_without_case_blanks_reasons_and_the_last_full_stop():
-    assert answers.plain("Top left, centre: 2") == "2" and answers.plain("2: top left") == "top left"
-    assert answers.plain("  Top   LEFT .\n") == answers.plain("top left") == "top left"
-    assert answers.plain("left.") == "left" and answers.plain("1.5") == "1.5"
-    assert answers.plain("..") == "." and answers.plain("B I R D") != answers.plain("bird")
+    assert answers.normalise("Top left, centre: 2") == "2" and answers.normalise("2: top left") == "top left"
+    assert answers.normalise("  Top   LEFT .\n") == answers.normalise("top left") == "top left"
+    assert answers.normalise("left.") == "left" and answers.normalise("1.5") == "1.5"
+    assert answers.normalise("..") == "." and answers.normalise("B I R D") != answers.normalise("bird")
 
 
 def test_accuracy_is_counted_by_kind(trials):
@@ -32,17 +32,17 @@ def test_accuracy_is_counted_by_kind(trials):
 
 def test_another_picture_is_one_of_that_kind_with_another_answer(trials):
     of = {id(picture): question for picture, question in trials}
-    for (_, question), (picture, same) in zip(trials, answers.exchanged(trials), strict=True):
+    for (_, question), (picture, same) in zip(trials, answers.swap_pictures(trials), strict=True):
         other = of[id(picture)]
         assert same is question and other.kind == question.kind and other.answer != question.answer
     with pytest.raises(ValueError, match="All questions of kind 'a' have the same answer"):
-        answers.exchanged([trials[2], trials[4]])
+        answers.swap_pictures([trials[2], trials[4]])
 
 
 def test_a_blank_picture_is_white_and_as_large(trials):
-    for (picture, _), (white, _) in zip(trials, answers.blank(trials), strict=True):
+    for (picture, _), (white, _) in zip(trials, answers.blank_pictures(trials), strict=True):
         assert white.size == picture.size and white.getextrema() == ((255, 255),) * 3
 
 
 def test_the_most_frequent_answer_is_that_of_each_kind(trials):
-    assert answers.most_frequent(trials) == ["3", "2", "3", "2", "3"]
+    assert answers.most_frequent_answers(trials) == ["3", "2", "3", "2", "3"]

@@ -1,4 +1,4 @@
-"""What the trainings of models that see and speak share."""
+"""What the trainings of vision-language models share."""
 
 import torch
 
@@ -29,4 +29,15 @@ def test_points_count_by_their_class():
     kind = (errors * torch.tensor([0.1, 1.0, 1.0])).sum() / 2.1
     second = torch.tensor([0.0, 1.0, 0.0]).logsumexp(0) - 1, torch.tensor([5.0, 0.0, 0.0]).logsumexp(0) - 5
     other = (second[0] + 0.1 * second[1]) / 1.1
-    assert torch.allclose(vision_language.pointed(logits, truth, (2, 3)), kind + other, atol=1e-6)
+    assert torch.allclose(vision_language.point_cross_entropy(logits, truth, (2, 3)), kind + other, atol=1e-6)
+
+
+def test_a_name_is_found_where_its_embedding_is_contained():
+    words, names = torch.eye(6), torch.tensor([1, 3])
+    output = torch.stack([8 * words[1], 8 * words[3], 0 * words[0]])  # two positions with a name, one without
+    present = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    right = vision_language.naming_loss(output, words, names, present)
+    assert right < 0.1 < vision_language.naming_loss(output, words, names, present.flip(1))
+    where = torch.tensor([True, False, False])
+    first = vision_language.naming_loss(output[:1], words, names, present[:1])
+    assert vision_language.naming_loss(output, words, names, present, where) == first
