@@ -31,15 +31,6 @@ FIELDS_OF_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
 EXCEPTIONS = {  # (importer, imported), (module, private attribute)
     ("notebooks.gpt_sovits.training.samples", "notebooks.gpt_sovits.figures"),
     ("notebooks.sambert_hifigan.training.samples", "notebooks.sambert_hifigan.figures"),
-    ("notebooks.gpt_sovits.measuring.runtimes", "_Forward"),
-    ("notebooks.minicpm_v.measuring.bench", "_embeddings"),
-    ("notebooks.minicpm_v.measuring.bench", "_encode_any"),
-    ("notebooks.minicpm_v.measuring.bench", "_encode_equal"),
-    ("notebooks.minicpm_v.measuring.bench", "_language"),
-    ("notebooks.minicpm_v.measuring.bench", "_past"),
-    ("notebooks.minicpm_v.measuring.bench", "_read"),
-    ("notebooks.sambert_hifigan.measuring.runtimes", "_durations"),
-    ("notebooks.sambert_hifigan.measuring.runtimes", "_speaker"),
 }
 
 

@@ -109,19 +109,19 @@ def test_code_that_converts_changes_the_folder_and_other_code_does_not(tmp_path,
         return convert.cached("net", build, checkpoint="abc", code=code)
 
     build, other = Build(), Build()
-    build.__module__, other.__module__ = "room", "beside"
-    written("room", "def to_ir():\n    from layers import mask\n    import numpy\n")
-    written("layers", "import room\nmask = False\n")
-    written("beside", "")
+    build.__module__, other.__module__ = "converter", "unrelated"
+    written("converter", "def to_ir():\n    from layers import mask\n    import numpy\n")
+    written("layers", "import converter\nmask = False\n")
+    written("unrelated", "")
     first = ask()
-    written("beside", "changed = True\n")
+    written("unrelated", "changed = True\n")
     assert ask() == first and build.count == 1
-    written("layers", "import room\nmask = 0.0\n")
+    written("layers", "import converter\nmask = 0.0\n")
     second = ask()
     assert second != first
-    written("room", (tmp_path / "room.py").read_text() + "    import openvino\n")
+    written("converter", (tmp_path / "converter.py").read_text() + "    import openvino\n")
     assert len({first, second, ask(), ask(other)}) == 4
-    written("layers", "import room\nmask = False\n")
+    written("layers", "import converter\nmask = False\n")
     assert ask() != first and ask(other) == ask(other) and build.count == 5
 
 

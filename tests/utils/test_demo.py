@@ -32,21 +32,21 @@ def make_demo():
 
 
 @pytest.fixture
-def rooms(tmp_path, monkeypatch):
+def notebooks(tmp_path, monkeypatch):
     """A package of use cases beside the real one."""
-    room = tmp_path / "toy_rooms" / "toy"
-    room.mkdir(parents=True)
-    (room / "demo.py").write_text(TOY)
+    folder = tmp_path / "toy_notebooks" / "toy"
+    folder.mkdir(parents=True)
+    (folder / "demo.py").write_text(TOY)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "uploads"))
-    yield room.parent
-    for name in [name for name in sys.modules if name.startswith("toy_rooms")]:
+    yield folder.parent
+    for name in [name for name in sys.modules if name.startswith("toy_notebooks")]:
         del sys.modules[name]
 
 
 @pytest.fixture
-def page(rooms):
-    blocks = demo.load("toy", rooms)
+def page(notebooks):
+    blocks = demo.load("toy", notebooks)
     yield blocks
     blocks.close()
 
@@ -58,7 +58,7 @@ def port():
         return listener.getsockname()[1]
 
 
-def test_a_visitor_gets_an_answer_or_the_sentence(page, port, monkeypatch):
+def test_a_visitor_gets_an_answer_or_the_error(page, port, monkeypatch):
     from gradio_client import Client
 
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")  # a dead proxy must not stand between
@@ -94,7 +94,7 @@ def test_it_is_private_and_bounded(page, port, monkeypatch):
         assert client.get(f"{address}config").json()["analytics_enabled"] is False
 
 
-def test_a_taken_port_is_a_sentence(page):
+def test_a_taken_port_is_an_error(page):
     with socket.socket() as listener:
         listener.bind((demo.HOST, 0))
         listener.listen()
@@ -103,9 +103,9 @@ def test_a_taken_port_is_a_sentence(page):
             demo.start(page, taken)
 
 
-def test_unknown_cases_are_listed(rooms, capsys):
+def test_unknown_cases_are_listed(notebooks, capsys):
     with pytest.raises(ValueError, match="There is no demo of 'wav2vec'. There are: toy."):
-        demo.load("wav2vec", rooms)
+        demo.load("wav2vec", notebooks)
     assert demo.main(["no_such_case"]) == 2
     assert "no demo of 'no_such_case'" in capsys.readouterr().err
 

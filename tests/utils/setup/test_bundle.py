@@ -124,7 +124,7 @@ def test_failure_leaves_the_earlier_archive_and_nothing_else(source, tmp_path) -
     assert output.read_text() == "an earlier bundle"
 
 
-def test_disk_too_small_is_told_first(source, tmp_path, monkeypatch) -> None:
+def test_disk_too_small_is_reported_first(source, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 0, 10**9))
     with pytest.raises(OSError, match=r"A bundle needs 4\.0 GB in .* 1\.0 GB are free"):
         bundle.build(tmp_path / "toy.tar", source[0])

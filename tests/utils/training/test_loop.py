@@ -124,8 +124,8 @@ print(faults())
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told so")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has this setting")
 def test_freed_memory_is_kept():
-    told = subprocess.run([sys.executable, "-c", FAULTS], check=True, capture_output=True, text=True).stdout
-    given_back, kept = map(int, told.split())
+    output = subprocess.run([sys.executable, "-c", FAULTS], check=True, capture_output=True, text=True).stdout
+    given_back, kept = map(int, output.split())
     assert kept < given_back / 10
