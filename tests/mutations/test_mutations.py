@@ -1,5 +1,7 @@
 """Each mutation of the toml files turns the test that it names red, by a wrong value and not by an exception.
 
+`make mutations [CASE=name]` runs them; `make test` only sees that their sources are there.
+
 [[mutation]]
 name = "what is wrong now"
 file = "notebooks/<case>/<module>.py"
@@ -10,28 +12,42 @@ test = "tests/<case>/test_<module>.py::test_<name>"
 
 import functools
 import json
+import math
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from time import perf_counter
 
 import pytest
 
 from tests.mutations import runner
 
-ROOT = Path(__file__).parents[2]
+ROOT = runner.ROOT
+LIMIT_S = 600  # of `--mutations=changed`: no mutation begins after that
 MUTATIONS = {(group, name): one for group, known in runner.mutations().items() for name, one in known.items()}
-every_mutation = pytest.mark.parametrize(("group", "name"), MUTATIONS)
+every_mutation = pytest.mark.parametrize(
+    ("group", "name"),
+    [pytest.param(group, name, marks=pytest.mark.xdist_group(group)) for group, name in MUTATIONS],
+)
+begin = functools.cache(perf_counter)
 
 
 @functools.cache
-def outcomes(group: str) -> tuple[dict[str, dict], str]:
-    """What the runner reports of a group, and its output. It does without plugins that it does not need."""
+def outcomes(group: str, limit: float) -> tuple[dict[str, dict], str]:
+    """What the runner reports of a group, and its output. It does without plugins that it does not need.
+
+    limit: seconds from the first call on, after which no mutation begins; a group that would begin later reports
+    nothing.
+    """
+    left = begin() + limit - perf_counter()
+    if left < 0:
+        return {}, ""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch, "report.json")
-        command = [sys.executable, "-m", "tests.mutations.runner", group, str(report)]
+        command = [sys.executable, "-m", "tests.mutations.runner", group, str(report), str(left)]
         settings = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         done = subprocess.run(command, cwd=ROOT, env=kept | settings, capture_output=True, text=True, encoding="utf-8")
         output = done.stdout + done.stderr
@@ -45,10 +61,15 @@ def test_the_source_to_mutate_occurs_once(group, name):
     assert source.count(one["old"]) == 1 and one["new"] != one["old"]
 
 
+@pytest.mark.mutation
 @every_mutation
-def test_the_named_test_turns_red_by_a_wrong_value(group, name):
+def test_the_named_test_turns_red_by_a_wrong_value(group, name, request):
     test = MUTATIONS[group, name]["test"]
-    found, output = outcomes(group)
-    assert found.get("", {}).get(test) == {"outcome": "passed", "exceptions": []}, output
+    limit = LIMIT_S if request.config.getoption("mutations") == "changed" else math.inf
+    found, output = outcomes(group, limit)
+    if output:
+        assert found.get("", {}).get(test) == {"outcome": "passed", "exceptions": []}, output
+    if f"--- {name}\n" not in output and perf_counter() - begin() > limit:
+        pytest.skip(f"not run, for {limit} s were over: `make mutations CASE={group}` runs it")
     its_own = output.partition(f"--- {name}\n")[2].partition("\n--- ")[0]
     assert found[name] == {test: {"outcome": "failed", "exceptions": ["AssertionError"]}}, its_own
