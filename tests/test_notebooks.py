@@ -7,23 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from utils import sources
+from utils import new, sources
+from utils.paths import ROOT
 
-ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted(ROOT.glob("notebooks/*/*.ipynb"))
-SECTIONS = [
-    "What you will build",
-    "Set up",
-    "The model",
-    "Convert",
-    "Check against PyTorch",
-    "Run",
-    "Compress",
-    "Measure",
-    "Play",
-    "Use it in your project",
-]
-FURNITURE = ["README.md", "demo.py", "checkpoints.toml"]
+FILES = ["README.md", "demo.py", "checkpoints.toml"]
 MODULES = ["convert", "pipeline", "demo"]
 
 
@@ -72,7 +60,7 @@ def test_nbval_compares_at_least_three_cells_and_the_last_says_done(cells):
     assert texts(code[-1]).strip() == "done"
 
 
-def test_its_sections_have_the_names_and_order_of_every_lesson(cells):
+def test_its_sections_have_the_names_and_order_of_the_template(cells):
     headings = [
         (len(match[1]), match[2].strip())
         for cell in of_kind(cells, "markdown")
@@ -81,7 +69,7 @@ def test_its_sections_have_the_names_and_order_of_every_lesson(cells):
     levels = [level for level, _ in headings]
     assert levels.count(1) == 1 and levels[0] == 1
     assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False)), "a skipped level"
-    assert [text for level, text in headings if level == 2] == SECTIONS
+    assert [text for level, text in headings if level == 2] == new.sections()
 
 
 def test_cells_and_outputs_are_short_enough_to_read(cells, notebook):
@@ -113,8 +101,8 @@ def test_committed_media_are_small(notebook):
     assert sum(file.stat().st_size for file in media) <= 2_000_000
 
 
-def test_the_room_is_furnished(notebook):
-    assert not [name for name in FURNITURE if not (notebook.parent / name).is_file()]
+def test_its_folder_has_the_files_of_every_notebook(notebook):
+    assert not [name for name in FILES if not (notebook.parent / name).is_file()]
     assert not [name for name in MODULES if not sources.file_of(name, notebook.parent)]
 
 

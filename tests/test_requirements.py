@@ -127,7 +127,8 @@ def test_disagreements_are_seen(name, change, expected) -> None:
 
 def code() -> dict[Path, str]:
     """The repository's Python: modules and the code cells of notebooks."""
-    modules = {x: x.read_text(encoding="utf-8") for folder in sorted(OWN) for x in (ROOT / folder).rglob("*.py")}
+    files = [x for folder in sorted(OWN) for x in (ROOT / folder).rglob("*.py") if "template" not in x.parts]
+    modules = {file: file.read_text(encoding="utf-8") for file in files}
     for file in (ROOT / "notebooks").glob("*/*.ipynb"):
         cells = [x.source for x in nbformat.read(file, 4).cells if x.cell_type == "code"]
         lines = "\n".join(cells).splitlines()

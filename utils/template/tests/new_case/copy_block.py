@@ -1,0 +1,14 @@
+"""What the block to copy needs and prints; tests/test_copy_blocks.py runs it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from notebooks.new_case import convert
+
+PRINTS = r"^\[\d\]$"
+
+
+@contextmanager
+def needs(scratch: Path) -> Iterator[dict[str, str]]:
+    yield {"MODEL_FOLDER": str(convert.prepare())}
