@@ -7,7 +7,7 @@ ifeq ($(OS),Windows_NT)
 VENV_PYTHON := .venv/Scripts/python.exe
 else
 VENV_PYTHON := .venv/bin/python
-# JupyterLab refuses to run as root (a container, mostly) without being told.
+# JupyterLab refuses to run as root (in a container, mostly) without this option.
 ifeq ($(shell id -u),0)
 LAB_ARGS += --allow-root
 endif
@@ -19,18 +19,20 @@ which_case = echo "Which case? Add CASE=name; there is: $(CASES)." && exit 2
 having = $(filter $(or $(CASE),$(CASES)),$(patsubst notebooks/%/$(1).py,%,$(wildcard notebooks/*/$(1).py)) \
   $(patsubst notebooks/%/$(1)/__main__.py,%,$(wildcard notebooks/*/$(1)/__main__.py)))
 
-.PHONY: help env lab test run demo bench train bundle lock
+.PHONY: help env lab test mutations run demo bench train new bundle lock
 
 help:
 	@echo "make env                 prepare .venv, checkpoints and a browser; the others do it first"
 	@echo "make lab                 open JupyterLab on the catalogue"
 	@echo "make test                every test and every notebook, with the network cut"
-	@echo "make run CASE=name       run one notebook headless; the exit status is its verdict"
+	@echo "make mutations [CASE=]   break the code on purpose and see tests fail"
+	@echo "make run CASE=name       run one notebook headless; the exit status says whether it passes"
 	@echo "make demo CASE=name      open one Gradio demo on this machine"
 	@echo "make bench [CASE=name]   measure, at the released size too, into results/bench"
-	@echo "make train CASE=name     train the tiny checkpoint anew"
+	@echo "make train CASE=name     train the tiny checkpoint again"
+	@echo "make new CASE= TITLE=    lay out a new notebook with its tests"
 	@echo "make bundle              one archive, from which all this works without a network"
-	@echo "make lock                resolve requirements.txt into requirements.lock anew (needs uv)"
+	@echo "make lock                resolve requirements.txt into requirements.lock (needs uv)"
 
 env:
 	@$(PYTHON) -m utils.setup.env
@@ -39,7 +41,13 @@ lab: env
 	@$(VENV_PYTHON) -m jupyter lab --ServerApp.ip=127.0.0.1 --LabApp.default_url=/lab/tree/README.md $(LAB_ARGS)
 
 test: env
-	@$(VENV_PYTHON) -m utils.setup.offline $(VENV_PYTHON) -m pytest -n 2 --dist loadfile $(ARGS)
+	@$(VENV_PYTHON) -m utils.setup.offline $(VENV_PYTHON) -m pytest -n 2 --dist loadfile \
+	  --durations=20 --durations-min=1 $(ARGS)
+
+# CASE: a notebook, utils, or changed (what differs from main; on main, what the last day changed).
+mutations: env
+	@$(VENV_PYTHON) -m utils.setup.offline $(VENV_PYTHON) -m pytest -n 2 --dist loadgroup \
+	  tests/mutations --mutations=$(or $(CASE),all) $(ARGS)
 
 run: env
 	@$(if $(CASE),$(VENV_PYTHON) -m utils.run $(CASE) $(ARGS),$(which_case))
@@ -55,6 +63,9 @@ train: env
 	@$(if $(CASE),$(or $(foreach case,$(call having,training),$(VENV_PYTHON) -m notebooks.$(case).training),\
 	  $(if $(filter $(CASE),$(CASES)),echo "$(CASE) trains nothing: its README says where its checkpoint comes from.",\
 	  $(which_case))),$(which_case))
+
+new: env
+	@$(VENV_PYTHON) -m utils.new "$$CASE" "$$TITLE"
 
 bundle: env
 	@$(VENV_PYTHON) -m utils.setup.bundle

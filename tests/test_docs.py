@@ -1,22 +1,22 @@
-"""The README and the cards say what is true: links resolve, tables are what results say, commands exist."""
+"""The README files and CONTRIBUTING.md are true: links resolve, tables show the results, commands exist."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 from utils import report, sources
+from utils.paths import ROOT
 
-ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted(ROOT.glob("notebooks/*/README.md"))]
-CARD_SECTIONS = {"Checkpoints", "Licences", "What it takes", "Devices", "Results"}
+FRONT = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+READMES = sorted(ROOT.glob("notebooks/*/README.md"))
+SECTIONS = {"Checkpoints", "Licences", "What it takes", "Devices", "Results"}
 
 
 def test_generated_tables_are_up_to_date():
     assert report.regenerate(write=False) == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", FRONT + READMES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_resolve(page):
     text = page.read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
@@ -24,10 +24,10 @@ def test_links_resolve(page):
             assert (page.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: page.parent.name)
-def test_a_card_says_what_every_card_says(page):
+@pytest.mark.parametrize("page", READMES, ids=lambda page: page.parent.name)
+def test_the_readme_of_a_notebook_has_the_sections_of_all(page):
     headings = set(re.findall(r"^## (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE))
-    assert headings >= CARD_SECTIONS
+    assert headings >= SECTIONS
 
 
 def test_every_notebook_is_in_the_catalogue_with_its_numbers():
@@ -37,12 +37,14 @@ def test_every_notebook_is_in_the_catalogue_with_its_numbers():
         assert (ROOT / "results" / f"{notebook.stem}.json").is_file()
 
 
-def test_make_targets_in_the_readme_exist():
+@pytest.mark.parametrize("page", FRONT, ids=lambda page: page.name)
+def test_make_targets_exist(page):
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    named = set(re.findall(r"(?:^|`)make ([a-z]+)", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE))
+    named = set(re.findall(r"(?:^|`)make ([a-z]+)", page.read_text(encoding="utf-8"), re.MULTILINE))
     assert named and named <= targets
 
 
-def test_plain_commands_in_the_readme_name_modules_that_exist():
-    for module in re.findall(r"-m ((?:utils|notebooks)[\w.]+)", (ROOT / "README.md").read_text(encoding="utf-8")):
+@pytest.mark.parametrize("page", FRONT, ids=lambda page: page.name)
+def test_plain_commands_name_modules_that_exist(page):
+    for module in re.findall(r"-m ((?:utils|notebooks)[\w.]+)", page.read_text(encoding="utf-8")):
         assert sources.file_of(module), module

@@ -1,6 +1,7 @@
 """The workflows and .ci/run name only commands that exist, and the Makefile does what its list says."""
 
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -36,7 +37,7 @@ def make(*arguments: str) -> subprocess.CompletedProcess:
     """Run make as from a shell, though `make test` may be what runs the tests."""
     if shutil.which("make") is None:
         pytest.skip("no make here: the README has the plain commands")
-    outer = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "ARGS", "CASE", "PYTHON", "LAB_ARGS")
+    outer = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "ARGS", "CASE", "TITLE", "PYTHON", "LAB_ARGS")
     kept = {x: y for x, y in os.environ.items() if x not in outer}
     return subprocess.run(["make", *arguments], cwd=ROOT, env=kept, capture_output=True, text=True, timeout=60)
 
@@ -58,20 +59,30 @@ def test_ci_covers_systems_and_pythons() -> None:
     }
 
 
-def test_weekly_takes_the_latest_and_nightly_the_released() -> None:
+def test_weekly_takes_the_latest_and_all_mutations() -> None:
     assert "utils.setup.env --latest" in commands()["weekly.yml"]
     assert load("weekly")[True]["schedule"] == [{"cron": "17 4 * * 1"}]
-    released = load("nightly")["jobs"]["released"]
+    assert load("weekly")["jobs"]["mutations"]["steps"][-1]["run"] == "make mutations PYTHON=python"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the job runs in the shell of Linux")
+def test_nightly_runs_every_notebook_with_the_released_checkpoint(tmp_path) -> None:
+    jobs = load("nightly")["jobs"]
+    released = jobs["released"]
     assert released["env"] == {"MODEL": "released"}
-    assert sorted(released["strategy"]["matrix"]["case"]) == sorted(x.parent.name for x in notebooks())
-
-
-def notebooks() -> list[Path]:
-    return [x for x in (ROOT / "notebooks").glob("*/*.ipynb") if x.stem == x.parent.name]
+    assert released["needs"] == "cases"
+    assert released["strategy"]["matrix"] == {"case": "${{ fromJson(needs.cases.outputs.cases) }}"}
+    assert jobs["cases"]["outputs"] == {"cases": "${{ steps.list.outputs.cases }}"}
+    step = next(x for x in jobs["cases"]["steps"] if x.get("id") == "list")
+    settings = os.environ | {"GITHUB_OUTPUT": str(tmp_path / "output")}
+    subprocess.run(["bash", "-e", "-c", step["run"]], cwd=ROOT, env=settings, check=True)
+    name, _, cases = (tmp_path / "output").read_text(encoding="utf-8").partition("=")
+    assert name == "cases"
+    assert sorted(json.loads(cases)) == sorted(x.parent.name for x in ROOT.glob("notebooks/*/*.ipynb"))
 
 
 def test_commands_exist() -> None:
-    assert TARGETS == {"help", "env", "lab", "test", "run", "demo", "bench", "train", "bundle", "lock"}
+    assert TARGETS == set("help env lab test mutations run demo bench train new bundle lock".split())
     modules, targets = set(), set()
     for text in commands().values():
         modules |= set(re.findall(r"python(?:\.exe)?\)? -m ([a-z_.]+)|PYTHON\)? -m ([a-z_.]+)", text))
@@ -86,12 +97,13 @@ def test_commands_exist() -> None:
         "pytest",
     } <= names
     assert [x for x in sorted(names) if importlib.util.find_spec(x) is None] == []
-    assert targets >= {"test", "env", "run"}
+    assert targets >= {"test", "mutations", "env", "run"}
     assert targets - TARGETS <= {"alone", "test"}
 
 
 def test_ci_run_is_the_readme_command() -> None:
     assert re.search(r"^make test\b", CI, re.MULTILINE)
+    assert re.search(r"^make mutations CASE=changed\b", CI, re.MULTILINE)
     if os.name == "posix":
         assert os.access(ROOT / ".ci/run", os.X_OK)
         assert subprocess.run(["bash", "-n", ROOT / ".ci/run"]).returncode == 0
@@ -116,6 +128,9 @@ def test_targets_run_the_modules() -> None:
     assert f"{python} -m utils.demo one" in make("-n", "demo", "CASE=one").stdout
     assert f"{python} -m jupyter lab --ServerApp.ip=127.0.0.1" in make("-n", "lab").stdout
     assert "token" not in make("-n", "lab").stdout
+    assert "tests/mutations --mutations=all" in make("-n", "mutations").stdout
+    assert "tests/mutations --mutations=one" in make("-n", "mutations", "CASE=one").stdout
+    assert f'{python} -m utils.new "$CASE" "$TITLE"' in make("-n", "new", "CASE=one", "TITLE=One").stdout
 
 
 @pytest.mark.parametrize("target", ["run", "demo", "train"])
