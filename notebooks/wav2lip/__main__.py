@@ -8,10 +8,11 @@ import sys
 from tqdm import tqdm
 
 from notebooks.wav2lip.pipeline import PADS, LipSync
+from utils import command
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Make the video; says where it is. Exit status 1 with a sentence where something is wrong."""
+    """Write the video and print where it is. The exit status is 1 after an error, whose message is printed."""
     parser = argparse.ArgumentParser(
         prog="python -m notebooks.wav2lip",
         description="Make the lips of a face follow a sound.",
@@ -26,38 +27,37 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--outfile", default="results/result_voice.mp4", help="the video to write")
     parser.add_argument("--fps", type=float, help="frames a second; without it, the video's own, 25 for a picture")
     parser.add_argument("--pads", type=int, nargs=4, default=PADS, metavar=("TOP", "BOTTOM", "LEFT", "RIGHT"))
-    given = parser.parse_args(arguments)
-    try:
-        lip_sync = LipSync(
-            given.wav2lip_path or _prepared("wav2lip"),
-            given.face_detection_path or _prepared("face_detection"),
-            given.inference_device,
+    return command.run(write_video, parser.parse_args(arguments))
+
+
+def write_video(options: argparse.Namespace) -> None:
+    """Run the pipeline with a progress bar, and print its notes and its speed."""
+    lip_sync = LipSync(
+        options.wav2lip_path or command.tiny(__package__, "wav2lip"),
+        options.face_detection_path or command.tiny(__package__, "face_detection"),
+        options.inference_device,
+    )
+    with tqdm(unit="frame", disable=None) as bar:
+
+        def progress(done: int, total: int | None) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        report = lip_sync(
+            options.face,
+            options.audio,
+            options.outfile,
+            static=options.static,
+            fps=options.fps,
+            pads=tuple(options.pads),
+            progress=progress,
         )
-        with tqdm(unit="frame", disable=None) as bar:
-
-            def progress(done: int, total: int | None) -> None:
-                bar.total = total
-                bar.update(done - bar.n)
-
-            options = {"static": given.static, "fps": given.fps, "pads": tuple(given.pads), "progress": progress}
-            report = lip_sync(given.face, given.audio, given.outfile, **options)
-    except (ValueError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
     for note in report.notes:
         print(note)
     speed = report.frames / report.elapsed
     print(
         f"{report.path}: {report.seconds:.2f} s, {report.frames} frames at {speed:.1f} a second (limit: {report.limit})"
     )
-    return 0
-
-
-def _prepared(part: str) -> str:
-    """The tiny model's file; only here PyTorch is needed."""
-    from notebooks.wav2lip import convert
-
-    return str(convert.prepare(part))
 
 
 if __name__ == "__main__":

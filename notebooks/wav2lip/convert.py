@@ -1,13 +1,12 @@
-"""Checkpoints to OpenVINO IR, one function per sub-model, and the generator to INT8.
+"""Converts checkpoints to OpenVINO IR, one function per sub-model, and the generator to INT8.
 
-`prepare` does it for the collection's checkpoints and caches the result. The IRs are what `pipeline.py` reads.
+`prepare` converts the checkpoints of this collection and caches the result. `pipeline` reads the IRs.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -19,18 +18,20 @@ from torch import Tensor, nn
 from notebooks.wav2lip.network import S3FD, SyncNet, Wav2Lip, load_released, load_tiny
 from utils import weights
 from utils.convert import cached
+from utils.files import replaced
 from utils.models import tracing
 
-AUDIO, FACE = (1, 80, 16), (6, 96, 96)  # of one item: mel frames; the masked face and the one to copy from
-LOWER_HALVES = (15, 48, 96)
+AUDIO = (1, 80, 16)  # shape of one item: mel bands, mel frames
+FACE = (6, 96, 96)  # shape of one item: the masked face and the one to copy from
+LOWER_HALVES = (15, 48, 96)  # shape of one item: five consecutive frames
 STRIDES = (4, 8, 16, 32, 64, 128)
 PRECISIONS = ("FP32", "FP16", "INT8")  # of the weights; the arithmetic is chosen when a model is compiled
-CHECKPOINTS = {  # part -> where each MODEL has it from
+CHECKPOINTS = {  # part -> model -> name of the checkpoint
     "wav2lip": {"tiny": "wav2lip_tiny", "released": "wav2lip_gan"},
     "syncnet": {"tiny": "wav2lip_tiny", "released": "lipsync_expert"},
     "face_detection": {"tiny": "blazeface", "released": "s3fd"},
 }
-Items = Iterable[Mapping[str, np.ndarray]]  # inputs of the generator by name, a batch each
+Items = Iterable[Mapping[str, np.ndarray]]  # batches of the generator's inputs by name
 
 
 def convert_generator(network: Wav2Lip, path: str | Path, half: bool = False) -> Path:
@@ -58,21 +59,21 @@ def convert_detector(network: S3FD, path: str | Path, half: bool = False) -> Pat
     Input `image` [B, 3, H, W], any size; outputs `scores_4`, `offsets_4`, `scores_8` ... `offsets_128`, named after
     their strides, as `S3FD.forward` gives them.
     """
-    names = [f"{what}_{stride}" for stride in STRIDES for what in ("scores", "offsets")]
+    names = [f"{kind}_{stride}" for stride in STRIDES for kind in ("scores", "offsets")]
     return _save(_trace(network, {"image": torch.zeros(1, 3, 256, 256)}, [-1, 3, -1, -1], names), path, half)
 
 
 def quantize(ir: str | Path, items: Items, path: str | Path) -> Path:
     """Write an INT8 IR of the generator in `ir` to `path`; returns the path.
 
-    items: true inputs by name, `audio` and `face` of a batch each, whose ranges set those of the activations. They are
-    quantised asymmetrically where they can be negative (the mixed preset). Raises ValueError without any.
+    items: batches of true inputs, `audio` and `face` by name, which calibrate the ranges of the activations.
+    Activations that can be negative are quantised asymmetrically (the mixed preset). Raises ValueError without items.
     """
     return _save(quantized(ov.Core().read_model(ir), items), path, half=True)
 
 
 def quantized(model: ov.Model, items: Iterable) -> ov.Model:
-    """A model whose convolutions work on integers, as `quantize` makes it; items as the model takes them."""
+    """A copy of the model with INT8 convolutions; items: inputs of the model to calibrate on."""
     import nncf
 
     nncf.set_log_level(logging.ERROR)
@@ -83,7 +84,7 @@ def quantized(model: ov.Model, items: Iterable) -> ov.Model:
 
 
 def load(part: str = "wav2lip", model: str = "tiny") -> nn.Module:
-    """The network of a part with the weights of MODEL; CHECKPOINT names another file or folder for the generator.
+    """The network of a part with its trained weights. The variable CHECKPOINT names another file for the generator.
 
     Raises ValueError for unknown names, and for BlazeFace, which is no PyTorch network.
     """
@@ -96,10 +97,10 @@ def load(part: str = "wav2lip", model: str = "tiny") -> nn.Module:
 
 
 def prepare(part: str = "wav2lip", model: str = "tiny", precision: str = "FP32", items: Items = ()) -> Path:
-    """The file of a part that `pipeline.py` reads, converted once and then cached.
+    """The file of a part that `pipeline` reads, converted once and then cached.
 
     part: "wav2lip", "syncnet" or "face_detection" (for tiny that is BlazeFace's own .tflite file, at any precision).
-    precision: of the weights; "INT8" there is of the generator, and needs `items` to calibrate on as `quantize` does.
+    precision: of the weights. Only the generator has "INT8", which needs `items` to calibrate on as `quantize` does.
     Raises ValueError for unknown names.
     """
     if precision not in PRECISIONS or precision == "INT8" and part != "wav2lip":
@@ -129,7 +130,8 @@ def prepare(part: str = "wav2lip", model: str = "tiny", precision: str = "FP32",
 def _checkpoint(part: str, model: str) -> Path:
     if part not in CHECKPOINTS or model not in CHECKPOINTS[part]:
         raise ValueError(f"There is no {part!r} of {model!r}: choose from {', '.join(CHECKPOINTS)}; tiny, released.")
-    return (weights.resolve if part == "wav2lip" else weights.fetch)(CHECKPOINTS[part][model])
+    name = CHECKPOINTS[part][model]
+    return weights.resolve(name) if part == "wav2lip" else weights.fetch(name)
 
 
 def _digest(items: Items) -> str:
@@ -151,9 +153,6 @@ def _save(model: ov.Model, path: str | Path, half: bool) -> Path:
     path = Path(path)
     if path.suffix != ".xml":
         raise ValueError(f"An IR is written to an .xml file, not to {path.name}.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"partial-{path.name}")
-    ov.save_model(model, partial, compress_to_fp16=half)
-    os.replace(partial.with_suffix(".bin"), path.with_suffix(".bin"))
-    os.replace(partial, path)
+    with replaced(path) as partial:
+        ov.save_model(model, partial, compress_to_fp16=half)
     return path

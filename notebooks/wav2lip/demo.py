@@ -1,4 +1,4 @@
-"""The demo: give it a face and a voice, and see the face say it, beside the original."""
+"""The demo: upload a face and a voice, and see the original next to a video whose lips follow the voice."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from notebooks.wav2lip.pipeline.media import read_sound, sound_seconds
 
 SAMPLES = Path(__file__).parent / "samples"
 VIDEOS, PHOTOS, VOICES = (".mp4", ".webm"), (".png", ".jpg"), (".wav", ".mp3", ".m4a", ".flac", ".ogg")
-LONGEST_VOICE = 30  # seconds
-LONGEST_SIDE = 1280  # pixels
+MAX_VOICE_S = 30
+MAX_SIDE = 1280  # pixels
 HEIGHT = 400  # pixels of original and result on the page
 
 
 def make_demo(model: str = "tiny", device: str = "CPU", samples: Path = SAMPLES) -> gr.Blocks:
     """The Blocks of the demo. samples: a folder of faces and voices to choose from."""
-    folder = TemporaryDirectory(prefix="wav2lip-")  # lives as long as the page; Gradio copies what it shows
+    folder = TemporaryDirectory(prefix="wav2lip-")  # exists as long as the page; Gradio copies what it shows
     with gr.Blocks(title="Wav2Lip", delete_cache=(600, 3600)) as demo:
         gr.Markdown(
             "# Make a face say it\n"
@@ -33,14 +33,14 @@ def make_demo(model: str = "tiny", device: str = "CPU", samples: Path = SAMPLES)
         with gr.Row():
             with gr.Column():
                 kind = gr.Radio(["Video", "Photo"], value="Video", label="The face is in a")
-                given = {"sources": ["upload", "webcam"], "height": HEIGHT, "buttons": []}  # no sharing
-                video = gr.Video(label="Original video", **given)
-                photo = gr.Image(label="Original photo", type="filepath", visible=False, **given)
+                options = {"sources": ["upload", "webcam"], "height": HEIGHT, "buttons": []}  # no sharing
+                video = gr.Video(label="Original video", **options)
+                photo = gr.Image(label="Original photo", type="filepath", visible=False, **options)
             with gr.Column():
                 result = gr.Video(label="Result", interactive=False, height=HEIGHT, buttons=["download"])
-                told = gr.Textbox(label="About the result", interactive=False)
+                notes = gr.Textbox(label="About the result", interactive=False)
         voice = gr.Audio(
-            label=f"Voice, up to {LONGEST_VOICE} seconds",
+            label=f"Voice, up to {MAX_VOICE_S} seconds",
             sources=["upload", "microphone"],
             type="filepath",
             buttons=[],
@@ -51,25 +51,25 @@ def make_demo(model: str = "tiny", device: str = "CPU", samples: Path = SAMPLES)
         voices = [str(path) for path in offered if path.suffix in VOICES]
         for sort, suffixes, component in (("Video", VIDEOS, video), ("Photo", PHOTOS, photo)):
             faces = [str(path) for path in offered if path.suffix in suffixes]
-            if found := [[sort, face, said] for face, said in zip(faces, cycle(voices), strict=False)]:
-                gr.Examples(found, [kind, component, voice], label=f"{sort} and voice")
+            if examples := [[sort, face, sample] for face, sample in zip(faces, cycle(voices), strict=False)]:
+                gr.Examples(examples, [kind, component, voice], label=f"{sort} and voice")
 
-        def shown(kind: str) -> tuple[dict, dict]:
+        def select_input(kind: str) -> tuple[dict, dict]:
             return gr.update(visible=kind == "Video"), gr.update(visible=kind == "Photo")
 
-        def spoken(kind, video, photo, voice, static, progress=gr.Progress()) -> tuple[str, str]:  # noqa: B008
+        def run_lip_sync(kind, video, photo, voice, static, progress=gr.Progress()) -> tuple[str, str]:  # noqa: B008
             def show(done: int, total: int | None) -> None:
                 progress((done, total), unit="frames")
 
             try:
                 face = video if kind == "Video" else photo
                 report = speak(face, voice, static, Path(folder.name) / "result.mp4", model, device, show)
-            except (ValueError, OSError) as error:  # sentences of this collection; others stay tracebacks in the log
+            except (ValueError, OSError) as error:  # others stay tracebacks in the log
                 raise gr.Error(str(error)) from error
             return str(report.path), about(report)
 
-        kind.change(shown, kind, [video, photo], api_name=False)
-        run.click(spoken, [kind, video, photo, voice, static], [result, told], api_name="speak")
+        kind.change(select_input, kind, [video, photo], api_name=False)
+        run.click(run_lip_sync, [kind, video, photo, voice, static], [result, notes], api_name="speak")
     return demo
 
 
@@ -82,23 +82,23 @@ def speak(
     device: str = "CPU",
     progress: Callable[[int, int | None], None] | None = None,
 ) -> Report:
-    """Write the video to `path`. Raises ValueError where a file is missing, or the voice too long, and as LipSync."""
+    """Write the video to `path`. Raises ValueError for a missing file or a long voice, and as `LipSync`."""
     if not face:
         raise ValueError("There is no face yet: upload or record one, or take a sample.")
     if not voice:
         raise ValueError("There is no voice yet: upload or record one, or take a sample.")
-    if (seconds := sound_seconds(voice) or _counted_seconds(voice)) > LONGEST_VOICE:
-        raise ValueError(f"The voice lasts {seconds:.0f} seconds, the demo takes up to {LONGEST_VOICE}. Cut it.")
-    return _lip_sync(model, device)(face, voice, path, static=static, longest=LONGEST_SIDE, progress=progress)
+    if (seconds := sound_seconds(voice) or _counted_seconds(voice)) > MAX_VOICE_S:
+        raise ValueError(f"The voice lasts {seconds:.0f} seconds, the demo takes up to {MAX_VOICE_S}. Cut it.")
+    return _lip_sync(model, device)(face, voice, path, static=static, longest=MAX_SIDE, progress=progress)
 
 
 def _counted_seconds(voice: str) -> float:
-    """How long a sound is whose header does not say it, as recordings of browsers."""
+    """The length of a sound whose header does not hold it, as in recordings of browsers."""
     return sum(map(len, read_sound(voice, SAMPLE_RATE))) / SAMPLE_RATE
 
 
 def about(report: Report) -> str:
-    """What a visitor is told about a result."""
+    """The speed of a run and its notes, for the visitor."""
     speed = f"{report.frames} frames in {report.elapsed:.1f} s; the slowest stage: {report.limit}."
     return " ".join([speed, *report.notes])
 

@@ -1,4 +1,4 @@
-"""Pictures of the lesson: the network, strips of frames, and curves of the mouth."""
+"""Figures of the notebook: the network, strips of frames, and curves of the mouth."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COLOURS = ("#23303f", "#d97a00", "#2a78b8", "#8793a1")
 
 
 def network_picture() -> Figure:
-    """The generator: sound from the left, face from below, and the decoder that takes from both."""
+    """The generator: sound enters at the left, the face from below, and the decoder uses both."""
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     axes = figure.subplots()
     sides = (96, 48, 24, 12, 6, 3, 1)
@@ -50,7 +50,7 @@ def strips(rows: Mapping[str, Sequence[np.ndarray]], inches: float = 1.2) -> Fig
 
 
 def curves(times: np.ndarray, lines: Mapping[str, np.ndarray], ylabel: str) -> Figure:
-    """Some curves [n] over the same times (s), each scaled to mean 0 and deviation 1, so that shapes are compared."""
+    """Some curves [n] over the same times (s), each scaled to mean 0 and standard deviation 1."""
     figure = Figure(figsize=(9, 2.6), layout="constrained")
     axes = figure.subplots()
     for (name, values), colour in zip(lines.items(), COLOURS, strict=False):
@@ -58,17 +58,6 @@ def curves(times: np.ndarray, lines: Mapping[str, np.ndarray], ylabel: str) -> F
     axes.set_xlabel("seconds", color=INK)
     axes.set_ylabel(ylabel, color=INK)
     axes.legend(fontsize=8, loc="upper right")
-    return figure
-
-
-def bars(rows: Mapping[str, float], xlabel: str) -> Figure:
-    """One bar a row, the first on top."""
-    figure = Figure(figsize=(8, 0.8 + 0.27 * len(rows)), layout="constrained")
-    axes = figure.subplots()
-    axes.barh(range(len(rows)), list(rows.values()), color=COLOURS[1])
-    axes.set_yticks(range(len(rows)), list(rows), fontsize=8, color=INK)
-    axes.invert_yaxis()
-    axes.set_xlabel(xlabel, color=INK)
     return figure
 
 

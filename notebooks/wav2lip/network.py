@@ -1,9 +1,11 @@
 """Wav2Lip, its lip-sync expert and the face detector S3FD in PyTorch, with the key names of the released checkpoints.
 
 Prajwal et al., "A Lip Sync Expert Is All You Need for Speech to Lip Generation In the Wild", ACM Multimedia 2020: an
-encoder-decoder draws the lower half of a face from a piece of sound; in training, an expert that has learnt to tell
-lips in sync from lips out of sync judges what it draws. Zhang et al., "S3FD: Single Shot Scale-invariant Face
-Detector", ICCV 2017, finds the face first.
+encoder-decoder draws the lower half of a face from a piece of sound. In training, an expert that can tell lips in sync
+from lips out of sync scores the result. Zhang et al., "S3FD: Single Shot Scale-invariant Face Detector", ICCV 2017,
+finds the face first.
+
+Shape comments show the channels of the released width; with `width` below 1 there are fewer.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ class Conv(nn.Module):
         self.residual = residual
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.conv_block(x)
+        y = self.conv_block(x)  # [B, outputs, h, w]
         return F.relu(y + x if self.residual else y)
 
 
@@ -56,19 +58,19 @@ def residuals(channels: int, count: int) -> list[Conv]:
     return [Conv(channels, channels, residual=True) for _ in range(count)]
 
 
-def encoder_of_sound(width: float, last: int) -> nn.Sequential:
+def audio_encoder(width: float, last: int) -> nn.Sequential:
     """[B, 1, 80, 16] mel frames to [B, 512 * width, 1, 1]; `last`: residual layers of the last stage."""
     a, b, c, d, e = _channels(width, 32, 64, 128, 256, 512)
     return nn.Sequential(
-        Conv(1, a),
+        Conv(1, a),  # [B, 32, 80, 16]
         *residuals(a, 2),
-        Conv(a, b, stride=(3, 1)),
+        Conv(a, b, stride=(3, 1)),  # [B, 64, 27, 16]
         *residuals(b, 2),
-        Conv(b, c, stride=3),
+        Conv(b, c, stride=3),  # [B, 128, 9, 6]
         *residuals(c, 2),
-        Conv(c, d, stride=(3, 2)),
+        Conv(c, d, stride=(3, 2)),  # [B, 256, 3, 3]
         *residuals(d, last),
-        Conv(d, e, padding=0),
+        Conv(d, e, padding=0),  # [B, 512, 1, 1]
         Conv(e, e, kernel=1, padding=0),
     )
 
@@ -83,27 +85,27 @@ class Wav2Lip(nn.Module):
         self.face_encoder_blocks = nn.ModuleList(
             nn.Sequential(*layers)
             for layers in (
-                [Conv(6, a, kernel=7, padding=3)],
-                [Conv(a, b, stride=2), *residuals(b, 2)],
-                [Conv(b, c, stride=2), *residuals(c, 3)],
-                [Conv(c, d, stride=2), *residuals(d, 2)],
-                [Conv(d, e, stride=2), *residuals(e, 2)],
-                [Conv(e, f, stride=2), *residuals(f, 1)],
-                [Conv(f, f, padding=0), Conv(f, f, kernel=1, padding=0)],
+                [Conv(6, a, kernel=7, padding=3)],  # [B, 16, 96, 96]
+                [Conv(a, b, stride=2), *residuals(b, 2)],  # [B, 32, 48, 48]
+                [Conv(b, c, stride=2), *residuals(c, 3)],  # [B, 64, 24, 24]
+                [Conv(c, d, stride=2), *residuals(d, 2)],  # [B, 128, 12, 12]
+                [Conv(d, e, stride=2), *residuals(e, 2)],  # [B, 256, 6, 6]
+                [Conv(e, f, stride=2), *residuals(f, 1)],  # [B, 512, 3, 3]
+                [Conv(f, f, padding=0), Conv(f, f, kernel=1, padding=0)],  # [B, 512, 1, 1]
             )
         )
-        self.audio_encoder = encoder_of_sound(width, last=1)
+        self.audio_encoder = audio_encoder(width, last=1)
         (g,) = _channels(width, 384)
         self.face_decoder_blocks = nn.ModuleList(
             nn.Sequential(*layers)
             for layers in (
-                [Conv(f, f, kernel=1, padding=0)],
-                [Upsample(2 * f, f, stride=1, padding=0), *residuals(f, 1)],
-                [Upsample(2 * f, f), *residuals(f, 2)],
-                [Upsample(f + e, g), *residuals(g, 2)],
-                [Upsample(g + d, e), *residuals(e, 2)],
-                [Upsample(e + c, d), *residuals(d, 2)],
-                [Upsample(d + b, c), *residuals(c, 2)],
+                [Conv(f, f, kernel=1, padding=0)],  # [B, 512, 1, 1]
+                [Upsample(2 * f, f, stride=1, padding=0), *residuals(f, 1)],  # [B, 512, 3, 3]
+                [Upsample(2 * f, f), *residuals(f, 2)],  # [B, 512, 6, 6]
+                [Upsample(f + e, g), *residuals(g, 2)],  # [B, 384, 12, 12]
+                [Upsample(g + d, e), *residuals(e, 2)],  # [B, 256, 24, 24]
+                [Upsample(e + c, d), *residuals(d, 2)],  # [B, 128, 48, 48]
+                [Upsample(d + b, c), *residuals(c, 2)],  # [B, 64, 96, 96]
             )
         )
         self.output_block = nn.Sequential(Conv(c + a, b), nn.Conv2d(b, 3, 1), nn.Sigmoid())
@@ -112,20 +114,20 @@ class Wav2Lip(nn.Module):
         """Faces [B, 3, 96, 96] in 0..1, BGR, whose lips say `audio` [B, 1, 80, 16] (16 mel frames).
 
         face: [B, 6, 96, 96] in 0..1, BGR: the face with its lower half black, then a face of the same person to copy
-        from. For T frames in a row, audio [B, T, 1, 80, 16] and face [B, 6, T, 96, 96] give [B, 3, T, 96, 96].
+        from. For T consecutive frames, audio [B, T, 1, 80, 16] and face [B, 6, T, 96, 96] give [B, 3, T, 96, 96].
         """
         if face.ndim == 5:
             batch = face.shape[0]
-            drawn = self(audio.flatten(0, 1), face.transpose(1, 2).flatten(0, 1))
+            drawn = self(audio.flatten(0, 1), face.transpose(1, 2).flatten(0, 1))  # [B * T, 3, 96, 96]
             return drawn.unflatten(0, (batch, -1)).transpose(1, 2)
-        features = self.encode(face)
-        x = self.audio_encoder(audio)
+        features = self.encode(face)  # from [B, 16, 96, 96] down to [B, 512, 1, 1]
+        x = self.audio_encoder(audio)  # [B, 512, 1, 1]
         for block in self.face_decoder_blocks:
-            x = torch.cat([block(x), features.pop()], 1)
+            x = torch.cat([block(x), features.pop()], 1)  # from [B, 512 + 512, 1, 1] up to [B, 64 + 16, 96, 96]
         return self.output_block(x)
 
     def encode(self, face: Tensor) -> list[Tensor]:
-        """What each block of the face encoder makes of `face`, from [B, 16, 96, 96] down to [B, 512, 1, 1]."""
+        """The output of each block of the face encoder, from [B, 16, 96, 96] down to [B, 512, 1, 1]."""
         features = []
         for block in self.face_encoder_blocks:
             face = block(face)
@@ -134,34 +136,34 @@ class Wav2Lip(nn.Module):
 
 
 class SyncNet(nn.Module):
-    """The expert: embeds sound and lips so that what belongs together lies together. `width` as in Wav2Lip."""
+    """The expert: embeds sound and lips so that matching pairs are close to each other. `width` as in Wav2Lip."""
 
     def __init__(self, width: float = 1.0) -> None:
         super().__init__()
         self.width = width
         a, b, c, d, e = _channels(width, 32, 64, 128, 256, 512)
         self.face_encoder = nn.Sequential(
-            Conv(15, a, kernel=7, padding=3),
-            Conv(a, b, kernel=5, stride=(1, 2)),
+            Conv(15, a, kernel=7, padding=3),  # [B, 32, 48, 96]
+            Conv(a, b, kernel=5, stride=(1, 2)),  # [B, 64, 46, 47]
             *residuals(b, 2),
-            Conv(b, c, stride=2),
+            Conv(b, c, stride=2),  # [B, 128, 23, 24]
             *residuals(c, 3),
-            Conv(c, d, stride=2),
+            Conv(c, d, stride=2),  # [B, 256, 12, 12]
             *residuals(d, 2),
-            Conv(d, e, stride=2),
+            Conv(d, e, stride=2),  # [B, 512, 6, 6]
             *residuals(e, 2),
-            Conv(e, e, stride=2),
-            Conv(e, e, padding=0),
+            Conv(e, e, stride=2),  # [B, 512, 3, 3]
+            Conv(e, e, padding=0),  # [B, 512, 1, 1]
             Conv(e, e, kernel=1, padding=0),
         )
-        self.audio_encoder = encoder_of_sound(width, last=2)
+        self.audio_encoder = audio_encoder(width, last=2)
 
     def forward(self, audio: Tensor, face: Tensor) -> tuple[Tensor, Tensor]:
         """Embeddings of length 1, [B, 512 * width] each, of audio [B, 1, 80, 16] and face [B, 15, 48, 96].
 
-        face: the lower halves of five frames in a row, joined along the channels, BGR in 0..1.
+        face: the lower halves of five consecutive frames, joined along the channels, BGR in 0..1.
         """
-        embeddings = self.audio_encoder(audio), self.face_encoder(face)
+        embeddings = self.audio_encoder(audio), self.face_encoder(face)  # [B, 512, 1, 1] each
         return tuple(F.normalize(x.flatten(1), dim=1) for x in embeddings)
 
 
@@ -180,7 +182,7 @@ class S3FD(nn.Module):
     """The face detector: VGG-16 with heads at six scales, of 22.5 million parameters."""
 
     STAGES = {1: (64, 64), 2: (128, 128), 3: (256, 256, 256), 4: (512, 512, 512), 5: (512, 512, 512)}
-    HEADS = {  # where scores and boxes are read, finest first: channels
+    HEADS = {  # layers whose features give scores and boxes, finest first: channels
         "conv3_3_norm": 256,
         "conv4_3_norm": 512,
         "conv5_3_norm": 512,
@@ -215,32 +217,37 @@ class S3FD(nn.Module):
 
         image: [B, 3, H, W], 0..255 less the means (104, 117, 123).
         """
-        read, x = {}, image
+        features: dict[str, Tensor] = {}
+        x = image
         for stage, sizes in self.STAGES.items():
             for i in range(1, len(sizes) + 1):
                 x = F.relu(self.get_submodule(f"conv{stage}_{i}")(x))
             if stage >= 3:
-                read[f"conv{stage}_3_norm"] = self.get_submodule(f"conv{stage}_3_norm")(x)
+                # [B, 256, H / 4, W / 4], [B, 512, H / 8, W / 8], [B, 512, H / 16, W / 16]
+                features[f"conv{stage}_3_norm"] = self.get_submodule(f"conv{stage}_3_norm")(x)
             x = F.max_pool2d(x, 2)
-        x = F.relu(self.fc6(x))
-        x = read["fc7"] = F.relu(self.fc7(x))
+        x = F.relu(self.fc6(x))  # [B, 1024, h, w] with h = H / 32 + 4, w = W / 32 + 4: its padding is wide
+        x = F.relu(self.fc7(x))
+        features["fc7"] = x
         for stage in (6, 7):
             x = F.relu(self.get_submodule(f"conv{stage}_1")(x))
-            x = read[f"conv{stage}_2"] = F.relu(self.get_submodule(f"conv{stage}_2")(x))
+            x = F.relu(self.get_submodule(f"conv{stage}_2")(x))  # h and w halved, rounded up; 512, then 256 channels
+            features[f"conv{stage}_2"] = x
         maps = []
         for name in self.HEADS:
-            scores = self.get_submodule(f"{name}_mbox_conf")(read[name])
+            scores = self.get_submodule(f"{name}_mbox_conf")(features[name])  # [B, 2, h, w], finest [B, 4, h, w]
             background = scores[:, :-1].amax(1, keepdim=True)  # the finest scale has three kinds of background
-            maps += [torch.cat([background, scores[:, -1:]], 1), self.get_submodule(f"{name}_mbox_loc")(read[name])]
+            maps.append(torch.cat([background, scores[:, -1:]], 1))  # [B, 2, h, w]
+            maps.append(self.get_submodule(f"{name}_mbox_loc")(features[name]))  # [B, 4, h, w]
         return maps
 
 
 def load_released(path: str | Path, network: nn.Module) -> nn.Module:
     """Fill `network` from a checkpoint of the authors' and return it, ready for inference.
 
-    path: `wav2lip.pth`, `wav2lip_gan.pth`, `lipsync_expert.pth` or `s3fd-619a316812.pth`, read without running what
-    is pickled in it. Raises ValueError when the file cannot be read so, or its tensors are not those of the network:
-    names that are missing or too many, and shapes that differ, are listed. The network is then as it was.
+    path: `wav2lip.pth`, `wav2lip_gan.pth`, `lipsync_expert.pth` or `s3fd-619a316812.pth`. Code pickled in the file is
+    not run. Raises ValueError when the file cannot be read, or when its tensors are not those of the network: the
+    message lists missing and unknown names and other shapes. The network then stays unchanged.
     """
     path, name = Path(path), type(network).__name__
     if not path.is_file():
@@ -255,8 +262,8 @@ def load_released(path: str | Path, network: nn.Module) -> nn.Module:
 def save_tiny(folder: str | Path, wav2lip: Wav2Lip, syncnet: SyncNet) -> Path:
     """Write both networks as FP16 safetensors, and their widths to config.json; returns the folder.
 
-    Files that are there are replaced once all are written. Raises ValueError, and changes nothing, when a weight is not
-    finite in FP16.
+    Existing files are replaced once all new ones are written. Raises ValueError, and changes nothing, when a parameter
+    is not finite in FP16.
     """
     networks = {"wav2lip": wav2lip, "syncnet": syncnet}
     widths = {name: {"width": network.width} for name, network in networks.items()}
@@ -286,8 +293,8 @@ def _fill(network: nn.Module, tensors: dict[str, Tensor], source: Path) -> nn.Mo
     """Load the tensors into the network, all of them or none."""
     own = network.state_dict()
     shapes = ({key: x.shape for key, x in some.items()} for some in (own, tensors))
-    if told := faults(*shapes, not_finite=[key for key, x in tensors.items() if not torch.isfinite(x).all()]):
-        raise ValueError(f"{source} is no checkpoint of this {type(network).__name__}. Tensors {told}.")
+    if mismatches := faults(*shapes, not_finite=[key for key, x in tensors.items() if not torch.isfinite(x).all()]):
+        raise ValueError(f"{source} is no checkpoint of this {type(network).__name__}. Tensors {mismatches}.")
     network.load_state_dict(tensors)
     return network.eval()
 

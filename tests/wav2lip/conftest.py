@@ -1,4 +1,4 @@
-"""Converted small random networks, made once for the tests of this room."""
+"""Converted small random networks, made once for the tests of this notebook."""
 
 from pathlib import Path
 

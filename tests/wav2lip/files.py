@@ -1,4 +1,4 @@
-"""Small videos, pictures, sounds and generators made for the tests of this room."""
+"""Small videos, pictures, sounds and generators made for the tests of this notebook."""
 
 from fractions import Fraction
 from pathlib import Path

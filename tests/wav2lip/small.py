@@ -1,10 +1,10 @@
-"""Small random networks and inputs for them, for the tests of this room."""
+"""Small random networks and inputs for them, for the tests of this notebook."""
 
 import numpy as np
 import torch
 from torch import nn
 
-from notebooks.wav2lip.measuring.bench import items
+from notebooks.wav2lip.measuring.bench import random_inputs
 from notebooks.wav2lip.network import SyncNet, Wav2Lip
 
 WIDTH = 1 / 8
@@ -33,7 +33,7 @@ def expert(seed: int = 0) -> SyncNet:
     return randomised(SyncNet(WIDTH), seed)
 
 
-CALIBRATION = [items(2, seed) for seed in range(2)]
+CALIBRATION = [random_inputs(2, seed) for seed in range(2)]
 
 
 def run(network: nn.Module, *arrays: np.ndarray) -> np.ndarray | list[np.ndarray]:

@@ -17,13 +17,13 @@ def network():
 
 
 def test_the_network_of_random_weights_is_always_the_same():
-    made, again = bench.seeded(small.WIDTH), bench.seeded(small.WIDTH)
-    given = bench.items(2)
+    made, again = bench.random_network(small.WIDTH), bench.random_network(small.WIDTH)
+    given = bench.random_inputs(2)
     assert (small.run(made, *given.values()) == small.run(again, *given.values())).all()
 
 
 def test_all_runtimes_compute_the_same(network, generator_ir, int8_ir, tmp_path):
-    given = bench.items(2)
+    given = bench.random_inputs(2)
     expected = small.run(network, given["audio"], given["face"])
     runs = {
         "eager": (bench.eager(network, "FP32", torch.contiguous_format), 1e-5),
@@ -42,7 +42,7 @@ def test_all_runtimes_compute_the_same(network, generator_ir, int8_ir, tmp_path)
 @pytest.mark.parametrize("faster", ["FP32", "BF16"])
 def test_rows_name_every_peer_and_pass_the_schema(network, generator_ir, tmp_path, monkeypatch, faster):
     monkeypatch.setattr(bench.bench, "torch_precision", lambda: faster)
-    rows = bench.generator(network, {"FP32": generator_ir}, (1, 2), rounds=1)
+    rows = bench.generator_rows(network, {"FP32": generator_ir}, (1, 2), rounds=1)
     runtimes = {"torch eager", "torch eager, channels last", "onnxruntime", "openvino"}
     assert {row["runtime"] for row in rows} == runtimes
     assert {row["precision"] for row in rows} == {"FP32", faster}
@@ -72,7 +72,7 @@ def test_operations_are_those_of_the_layers(network):
         for layer in network.modules()
         if isinstance(layer, (torch.nn.Conv2d, torch.nn.ConvTranspose2d))
     ]
-    small.run(network, *bench.items(1).values())
+    small.run(network, *bench.random_inputs(1).values())
     for handle in handles:
         handle.remove()
     assert bench.gflop(network) == pytest.approx(counted / 1e9)
@@ -158,5 +158,5 @@ def test_the_committed_measurements_are_those_that_the_notebook_shows():
     stored = report.load(report.BENCH / "wav2lip.json")
     workloads = {row["workload"] for row in stored["speed"]}
     assert {f"generator, batch {batch}" for batch in bench.BATCHES} <= workloads
-    assert {f"{bench.SECONDS} s of {size} video" for size in bench.SIZES} <= workloads
+    assert {f"{bench.TIMED_VIDEO_S} s of {size} video" for size in bench.SIZES} <= workloads
     assert any(row.get("label") == bench.SPEED_ONLY for row in stored["speed"])

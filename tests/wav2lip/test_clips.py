@@ -40,7 +40,7 @@ def test_nothing_held_out_is_trained_on():
     assert not set(TRAINING) & set(HELD_OUT)
     assert not set(VOICES) & set(HELD_OUT_VOICES)
     words = {word for sentence in TRAINING for word in sentence.split()}
-    assert set(clips.jumble(TRAINING, np.random.default_rng(0)).split()) <= words
+    assert set(clips.shuffled_words(TRAINING, np.random.default_rng(0)).split()) <= words
 
 
 def test_training_sees_drawn_heads_and_one_photo_but_never_the_other(monkeypatch):

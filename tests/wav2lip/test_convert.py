@@ -17,13 +17,13 @@ def compiled(path, **properties) -> ov.CompiledModel:
 
 @pytest.mark.parametrize("batch", [1, 3])
 def test_the_generator_takes_any_batch(generator_ir, batch):
-    items = small.items(batch)
+    items = small.random_inputs(batch)
     faces = compiled(generator_ir)(items)["faces"]
     assert np.abs(faces - small.run(small.generator(), items["audio"], items["face"])).max() < 1e-4
 
 
 def test_the_expert_embeds_as_in_pytorch(expert_ir):
-    audio, face = small.items(3)["audio"], np.random.default_rng(0).random((3, 15, 48, 96), dtype=np.float32)
+    audio, face = small.random_inputs(3)["audio"], np.random.default_rng(0).random((3, 15, 48, 96), dtype=np.float32)
     found, expected = compiled(expert_ir)({"audio": audio, "face": face}), small.run(small.expert(), audio, face)
     assert np.abs(found["audio_embedding"] - expected[0]).max() < 1e-4
     assert np.abs(found["face_embedding"] - expected[1]).max() < 1e-4
@@ -41,7 +41,7 @@ def test_the_detector_takes_any_size_and_names_its_maps(tmp_path):
 
 
 def test_half_weights_take_half_the_space_and_the_network_stays_as_it_was(generator_ir, tmp_path):
-    made, items = small.generator(), small.items()
+    made, items = small.generator(), small.random_inputs()
     before = small.run(made, *items.values())
     path = convert.convert_generator(made, tmp_path / "half.xml", half=True)
     assert (small.run(made, *items.values()) == before).all()
@@ -54,7 +54,7 @@ def test_int8_holds_every_kernel_in_integers_and_stays_close(generator_ir, int8_
     kernels = [x for x in operations if x.get_type_name() == "Constant" and len(x.get_output_shape(0)) == 4]
     integers = [x for x in kernels if x.get_output_element_type(0) == ov.Type.i8]
     assert len(integers) == sum(x.get_type_name().startswith("Convolution") for x in operations) == 51
-    items = small.items(8, seed=99)
+    items = small.random_inputs(8, seed=99)
     difference = np.abs(compiled(int8_ir)(items)["faces"] - compiled(generator_ir)(items)["faces"])
     assert 0 < difference.mean() < 0.005
 
@@ -98,7 +98,7 @@ def tiny(tmp_path, monkeypatch):
 def test_the_tiny_checkpoint_is_converted_once(tiny):
     path = convert.prepare()
     assert path.name == "wav2lip.xml" and convert.prepare() == path
-    items = small.items()
+    items = small.random_inputs()
     expected = small.run(convert.load(), *items.values())
     assert np.abs(compiled(path)(items)["faces"] - expected).max() < 1e-4
     written = path.stat().st_mtime_ns

@@ -43,7 +43,7 @@ def address(samples):
 
 
 def test_pictures_are_bounded(samples, tmp_path, monkeypatch):
-    monkeypatch.setattr(demo, "LONGEST_SIDE", 120)
+    monkeypatch.setattr(demo, "MAX_SIDE", 120)
     report = demo.speak(samples / "hopper.mp4", samples / "voice.wav", False, tmp_path / "a.mp4")
     assert next(read_frames(report.path, report.fps)).shape[:2] == (120, 104)
     assert demo.about(report).startswith("15 frames in ")
@@ -58,7 +58,7 @@ def test_what_is_missing_or_too_long_is_a_sentence(samples, tmp_path, monkeypatc
         demo.speak(None, voice, False, result)
     with pytest.raises(ValueError, match="There is no voice yet"):
         demo.speak(face, None, False, result)
-    monkeypatch.setattr(demo, "LONGEST_VOICE", 0.5)
+    monkeypatch.setattr(demo, "MAX_VOICE_S", 0.5)
     with pytest.raises(ValueError, match="The voice lasts 1 seconds, the demo takes up to 0.5. Cut it"):
         demo.speak(face, voice, False, result)
     monkeypatch.setattr(demo, "sound_seconds", lambda voice: None)  # as in what browsers record

@@ -15,8 +15,8 @@ SHAPES = np.float32([(0, 0, 0), (0.3, 0.5, 1), (0.6, 0, 0.4), (1, 0.2, 0.3), (0.
 @pytest.fixture(scope="module")
 def people() -> dict[str, heads.Head]:
     return {
-        "drawn": heads.drawn_head(clips.UNSEEN + 1),
-        "another": heads.drawn_head(clips.UNSEEN + 2),
+        "drawn": heads.drawn_head(clips.FIRST_HELD_OUT_SEED + 1),
+        "another": heads.drawn_head(clips.FIRST_HELD_OUT_SEED + 2),
         "photo": heads.photo_head(clips.astronaut(), heads.ASTRONAUT),
         "varied photo": heads.photo_head(clips.hopper(), heads.HOPPER, 3),
     }
@@ -51,7 +51,7 @@ def test_an_open_mouth_is_dark_inside_and_pushes_the_chin_down(people):
     closed, opened = (head.frame(opening, 0, 0) for opening in (0, 1))
     x, y = np.array(head.lips.centre, int)
     assert opened[y + 4, x].sum() < 0.5 * closed[y + 4, x].sum()
-    chin = int(head.lips.chin) + 4  # just below the chin of a closed mouth there is neck; of an open one, face
+    chin = int(head.lips.chin_y) + 4  # just below the chin of a closed mouth there is neck; of an open one, face
     assert np.abs(opened[chin, x].astype(int) - closed[chin, x]).max() > 5
 
 
@@ -59,7 +59,7 @@ def test_motion_moves_the_picture_and_its_points_alike(people):
     head = people["drawn"]
     still, moved = head.frame(0.5, 0, 0.5), head.frame(0.5, 0, 0.5, motion=(4, -3, 0, 1))
     assert (moved[50:200, 60:200] == still[53:203, 56:196]).all()
-    assert head.moved(head.lips.centre, (4, -3, 0, 1)) == pytest.approx(np.add(head.lips.centre, (4, -3)))
+    assert head.transformed(head.lips.centre, (4, -3, 0, 1)) == pytest.approx(np.add(head.lips.centre, (4, -3)))
 
 
 def test_pictures_come_in_any_size(people):

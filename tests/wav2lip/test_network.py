@@ -62,7 +62,7 @@ def test_l2norm_gives_channels_the_length_of_their_weight():
 
 def test_the_expert_embeds_on_the_unit_sphere():
     rng = np.random.default_rng(0)
-    audio, face = small.items(3)["audio"], rng.random((3, 15, 48, 96), dtype=np.float32)
+    audio, face = small.random_inputs(3)["audio"], rng.random((3, 15, 48, 96), dtype=np.float32)
     embeddings = small.run(small.expert(), audio, face)
     for embedding in embeddings:
         assert embedding.shape == (3, 64) and np.abs(np.linalg.norm(embedding, axis=1) - 1).max() < 1e-5
@@ -70,7 +70,7 @@ def test_the_expert_embeds_on_the_unit_sphere():
 
 
 def test_a_face_depends_on_its_own_sound_and_picture_alone():
-    made, items = small.generator(), small.items(3)
+    made, items = small.generator(), small.random_inputs(3)
     together = small.run(made, items["audio"], items["face"])
     assert together.shape == (3, 3, 96, 96) and together.min() >= 0 and together.max() <= 1
     for row in range(3):
@@ -81,7 +81,7 @@ def test_a_face_depends_on_its_own_sound_and_picture_alone():
 
 
 def test_frames_in_a_row_are_the_same_frames_apart():
-    made, items = small.generator(), small.items(6)
+    made, items = small.generator(), small.random_inputs(6)
     apart = small.run(made, items["audio"], items["face"])
     audio, face = items["audio"].reshape(2, 3, 1, 80, 16), items["face"].reshape(2, 3, 6, 96, 96)
     row = small.run(made, audio, face.transpose(0, 2, 1, 3, 4).copy())
@@ -101,7 +101,7 @@ def test_a_released_checkpoint_is_read_whole(tmp_path):
     path = released(made, tmp_path / "wav2lip_gan.pth")
     read = load_released(path, Wav2Lip(small.WIDTH).train())
     assert not read.training
-    items = small.items()
+    items = small.random_inputs()
     assert (small.run(read, *items.values()) == small.run(made, *items.values())).all()
 
 

@@ -149,7 +149,7 @@ def test_faces_decoded_from_the_detector_s_maps(oracle, monkeypatch):
     stored = section(oracle, "s3fd")
     maps = [(stored[f"out{2 * i}"][0], stored[f"out{2 * i + 1}"][0]) for i in range(len(convert.STRIDES))]
     faces = detection.decode_s3fd(maps)
-    assert_equal({"detections": faces[faces[:, 4] > detection.SURE]}, stored)
+    assert_equal({"detections": faces[faces[:, 4] > detection.MIN_SCORE]}, stored)
     monkeypatch.setattr(detection, "S3FD_OVERLAP", 1.0)  # nothing is suppressed
     assert len(detection.decode_s3fd(maps)) == stored["n_candidates"]
 

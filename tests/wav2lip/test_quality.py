@@ -17,11 +17,11 @@ def trials() -> list[quality.Trial]:
 
 
 @pytest.fixture(scope="module")
-def judge(trials) -> quality.Judge:
+def judge(trials) -> quality.Evaluator:
     def expert(sounds, lips):  # knows loudness from colour, and nothing of lips
         return [np.stack([x.mean((1, 2, 3)), np.ones(len(x))], 1) for x in (sounds, lips)]
 
-    return quality.Judge(trials, metrics.FaceMesh(weights.fetch("face_mesh")), expert)
+    return quality.Evaluator(trials, metrics.FaceMesh(weights.fetch("face_mesh")), expert)
 
 
 def handed_through(audio: np.ndarray, face: np.ndarray) -> np.ndarray:
@@ -30,7 +30,7 @@ def handed_through(audio: np.ndarray, face: np.ndarray) -> np.ndarray:
 
 def test_true_pictures_pass(judge, trials):
     found = judge.measure([trial.truth for trial in trials])
-    assert judge.ruler() == found["mouth correlation"] > GOALS["mouth correlation"]
+    assert judge.upper_bound() == found["mouth correlation"] > GOALS["mouth correlation"]
     assert found["lower face, PSNR (dB)"] == np.inf
     assert all(found[metric] > goal for metric, goal in GOALS.items())
 
@@ -62,13 +62,13 @@ def test_redrawing_hears_the_sound_of_the_trial_or_another(trials):
 
     quality.redraw(trials[0], draw)
     count = len(heard)
-    quality.redraw(trials[0], draw, quality.silenced(trials[0]))
+    quality.redraw(trials[0], draw, quality.silent_samples(trials[0]))
     assert np.ptp(np.concatenate(heard[:count])) > 2
     assert (np.concatenate(heard[count:]) == -4).all()
 
 
 def test_the_table_has_each_precision_and_each_control(judge, trials):
-    few = quality.Judge(trials[:1], judge.mesh, judge.expert)
+    few = quality.Evaluator(trials[:1], judge.mesh, judge.expert)
     rows = quality.table(few, {"FP32": handed_through}, handed_through)
     correlation = [row for row in rows if row["metric"] == "mouth correlation"]
     assert [row["precision"] for row in correlation] == ["FP32"] + [None] * 5

@@ -9,14 +9,14 @@ import pytest
 from notebooks.wav2lip.data import speech
 from notebooks.wav2lip.data.speech import (
     HELD_OUT_VOICES,
-    LEAD,
+    LEAD_S,
     PAUSE,
     POSES,
     SAMPLE_RATE,
     VOICES,
     articulation,
-    phone_class,
-    phone_classes,
+    phoneme_class,
+    phoneme_classes,
     synthesise,
 )
 from utils.speech.sentences.english import HELD_OUT, TRAINING
@@ -30,12 +30,12 @@ def spoken() -> list[speech.Speech]:
 
 
 def test_every_phone_of_the_sentences_has_a_pose(spoken):
-    unknown = {symbol for one in spoken for symbol, _, _ in one.phones} - POSES.keys()
+    unknown = {symbol for one in spoken for symbol, _, _ in one.phonemes} - POSES.keys()
     assert not unknown, f"espeak-ng says {sorted(unknown)}: give each a pose in POSES, or write other sentences."
 
 
 def test_the_sentences_show_what_lips_can_do(spoken):
-    classes = [phone_class(symbol) for one in spoken[: len(TRAINING)] for symbol, _, _ in one.phones]
+    classes = [phoneme_class(symbol) for one in spoken[: len(TRAINING)] for symbol, _, _ in one.phonemes]
     assert all(classes.count(kind) > 150 for kind in ("closed", "round", "open"))
 
 
@@ -47,9 +47,9 @@ def test_held_out_is_held_out():
 
 def test_phones_follow_each_other_to_the_end_of_the_sound(spoken):
     for one in spoken:
-        assert one.phones[0][1] == 0
-        assert all(before[2] == after[1] for before, after in pairwise(one.phones))
-        assert one.phones[-1][2] == pytest.approx(one.seconds, abs=1e-4)
+        assert one.phonemes[0][1] == 0
+        assert all(before[2] == after[1] for before, after in pairwise(one.phonemes))
+        assert one.phonemes[-1][2] == pytest.approx(one.seconds, abs=1e-4)
 
 
 # of both kinds of synthesis, high and low; f3 has an echo
@@ -58,7 +58,7 @@ def test_the_times_are_those_of_the_sound(variant):
     """Pauses are silent, sibilants hiss, and the silence of p, t and k is counted to them."""
     said = synthesise("Sap, a puppet, tatty, pick a sock.", "en-us", variant)
     loud, quiet = np.abs(said.samples).max(), 0
-    for (before, _, _), (symbol, begin, end) in pairwise(said.phones):
+    for (before, _, _), (symbol, begin, end) in pairwise(said.phonemes):
         part = said.samples[round(begin * SAMPLE_RATE) : round(end * SAMPLE_RATE)]
         if symbol == PAUSE and end - begin > 0.1:
             assert np.abs(part[len(part) * 3 // 4 :]).max() < 0.01 * loud
@@ -86,17 +86,17 @@ def test_rate_and_pitch():
 
 def test_mouths_are_possible_ones(spoken):
     for one in spoken:
-        mouth = articulation(one.phones, np.arange(-0.5, one.seconds + 0.5, FRAME))
+        mouth = articulation(one.phonemes, np.arange(-0.5, one.seconds + 0.5, FRAME))
         assert mouth.dtype == np.float32 and mouth.shape[1] == 3
         assert (mouth >= [0, -1, 0]).all() and (mouth <= 1).all()
         assert mouth[0] == pytest.approx([0.03, 0, 0]) == mouth[-1]  # at rest
 
 
 def test_the_mouth_is_ahead_of_the_sound():
-    phones = [(PAUSE, 0.0, 1.0), ("A:", 1.0, 1.4), (PAUSE, 1.4, 2.4)]
+    phonemes = [(PAUSE, 0.0, 1.0), ("A:", 1.0, 1.4), (PAUSE, 1.4, 2.4)]
     times = np.arange(0, 2.4, 0.001)
-    opening = articulation(phones, times)[:, 0]
-    assert times[opening > 0.515].mean() == pytest.approx(1.2 - LEAD, abs=0.003)
+    opening = articulation(phonemes, times)[:, 0]
+    assert times[opening > 0.515].mean() == pytest.approx(1.2 - LEAD_S, abs=0.003)
     assert opening.max() == pytest.approx(1, abs=1e-6)
 
 
@@ -104,24 +104,24 @@ def test_the_mouth_is_ahead_of_the_sound():
 @pytest.mark.parametrize("length", [0.015, 0.12])
 def test_lips_close_whatever_the_frames_time(stop, length):
     begin, end = 0.3, 0.3 + length
-    phones = [("A:", 0.0, begin), (stop, begin, end), ("A:", end, end + 0.3)]
-    middle = (begin + end) / 2 - LEAD
+    phonemes = [("A:", 0.0, begin), (stop, begin, end), ("A:", end, end + 0.3)]
+    middle = (begin + end) / 2 - LEAD_S
     for first in np.linspace(0, FRAME, 9):
-        opening = articulation(phones, np.arange(first, end + 0.2, FRAME))[:, 0]
+        opening = articulation(phonemes, np.arange(first, end + 0.2, FRAME))[:, 0]
         assert opening.min() < 1e-3
         assert opening.max() > 0.95
-    before, after = articulation(phones, np.array([middle - 0.15, middle + 0.15]))[:, 0]
+    before, after = articulation(phonemes, np.array([middle - 0.15, middle + 0.15]))[:, 0]
     assert min(before, after) > 0.9
 
 
 def test_f_leaves_a_slit_and_does_not_open_closed_lips_beside_it():
-    phones = [("a", 0.0, 0.3), ("f", 0.3, 0.4), ("a", 0.4, 0.7), ("m", 0.7, 0.72), ("v", 0.72, 0.9), ("a", 0.9, 1.2)]
-    times = np.array([0.35, 0.71, 0.81]) - LEAD
-    assert articulation(phones, times)[:, 0] == pytest.approx([0.06, 0.0, 0.06], abs=0.01)
+    phonemes = [("a", 0.0, 0.3), ("f", 0.3, 0.4), ("a", 0.4, 0.7), ("m", 0.7, 0.72), ("v", 0.72, 0.9), ("a", 0.9, 1.2)]
+    times = np.array([0.35, 0.71, 0.81]) - LEAD_S
+    assert articulation(phonemes, times)[:, 0] == pytest.approx([0.06, 0.0, 0.06], abs=0.01)
 
 
 def test_diphthongs_move():
-    early, late = articulation([("aU", 0.0, 0.4)], np.array([0.1, 0.3]) - LEAD)
+    early, late = articulation([("aU", 0.0, 0.4)], np.array([0.1, 0.3]) - LEAD_S)
     assert early == pytest.approx(POSES["aU"][0]) and late == pytest.approx(POSES["aU"][1])
 
 
@@ -138,13 +138,13 @@ def test_diphthongs_move():
     ],
 )
 def test_phone_class(symbol, kind):
-    assert phone_class(symbol) == kind
+    assert phoneme_class(symbol) == kind
 
 
 def test_classes_of_frames():
-    phones = [("m", 0.0, 0.1), ("A:", 0.1, 0.2), ("w", 0.2, 0.3)]
-    times = np.array([-0.01, 0.0, 0.05, 0.15, 0.25, 0.3]) - LEAD
-    assert phone_classes(phones, times) == ["other", "closed", "closed", "open", "round", "other"]
+    phonemes = [("m", 0.0, 0.1), ("A:", 0.1, 0.2), ("w", 0.2, 0.3)]
+    times = np.array([-0.01, 0.0, 0.05, 0.15, 0.25, 0.3]) - LEAD_S
+    assert phoneme_classes(phonemes, times) == ["other", "closed", "closed", "open", "round", "other"]
 
 
 @pytest.mark.parametrize(
@@ -164,11 +164,11 @@ def test_refused(arguments, sentence):
 
 
 def test_an_unknown_phone_is_refused():
-    phones = [("y:", 0.0, 0.1)]
-    for act in (phone_class, lambda symbol: articulation(phones, np.zeros(1))):
+    phonemes = [("y:", 0.0, 0.1)]
+    for act in (phoneme_class, lambda symbol: articulation(phonemes, np.zeros(1))):
         with pytest.raises(ValueError, match="'y:' has no pose"):
             act("y:")
-    with pytest.raises(ValueError, match="no phones"):
+    with pytest.raises(ValueError, match="no phonemes"):
         articulation([], np.zeros(1))
 
 

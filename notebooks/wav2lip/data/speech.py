@@ -1,7 +1,7 @@
-"""Speech whose every phone has a known time, and the mouth that belongs to it: sound and truth of the training data.
+"""Synthesises speech with known times of all phonemes, and the shape of the mouth for it, as training data.
 
-The voices are espeak-ng's, called through its C library (`speak_lib.h`; the wheel `espeakng-loader` carries library
-and data). The mouth comes from a table of poses by phone.
+The voices are those of espeak-ng, called through its C library (`speak_lib.h`; the wheel `espeakng-loader` holds the
+library and its data). The mouth follows a table of poses by phoneme.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ import espeakng_loader
 import numpy as np
 from scipy.signal import resample_poly
 
-SAMPLE_RATE = 16000  # Hz, of everything this module returns
-ESPEAK_RATE = 22050  # Hz, of espeak-ng's own sound
-RATES, PITCHES = range(80, 451), range(101)  # what espeak-ng takes: words a minute; 50 is the voice's own pitch
-STRESS = "',%="  # marks that espeak-ng puts before a phone
+from notebooks.wav2lip.pipeline import SAMPLE_RATE
+
+ESPEAK_SAMPLE_RATE = 22050  # Hz, of espeak-ng's own sound
+SPEAKING_RATES = range(80, 451)  # words a minute that espeak-ng accepts
+PITCHES = range(101)  # that espeak-ng accepts; 50 is the voice's own
+STRESS = "',%="  # marks that espeak-ng puts before a phoneme
 PAUSE = "_"
-QUIET = 0.1  # of a phone's greatest amplitude: an echo stays below, the phone itself does not
+ECHO_LEVEL = 0.1  # of a phoneme's greatest amplitude: an echo stays below, the phoneme itself does not
 
 # Voices and variants of espeak-ng, for `synthesise(text, *voice)`: American, not muffled
 VOICES = tuple(
@@ -34,14 +36,14 @@ VOICES = tuple(
 )
 HELD_OUT_VOICES = tuple(("en-us", variant) for variant in "m5 shelby klatt3 Alex".split())  # never trained on
 
-LEAD = 0.06  # s by which the lips are ahead of the sound
-SMOOTHING = 0.12  # s, length of the window over the poses
-CLOSING = 0.06  # s from open to closed lips
-CLOSED = 0.04  # s, the shortest closure: one frame at 25 frames/s, so that none falls between two frames
-STEP = 0.005  # s, grid on which poses are smoothed
+LEAD_S = 0.06  # by which the lips are ahead of the sound
+SMOOTHING_S = 0.12  # length of the window over the poses
+CLOSING_S = 0.06  # from open to closed lips
+MIN_CLOSURE_S = 0.04  # one frame at 25 frames a second, so that no closure falls between two frames
+GRID_STEP_S = 0.005  # of the grid on which poses are smoothed
 
 # (opening, width, visibility): opening 0 closed .. 1 wide; width -1 rounded .. 1 spread; visibility of teeth or tongue
-# 0 .. 1. Two poses: the first half of the phone and the second.
+# 0 .. 1. Two poses: the first half of the phoneme and the second.
 _REST = (0.03, 0.0, 0.0)
 _LIPS, _LIP_TEETH = (0.0, 0.0, 0.0), (0.06, 0.1, 0.7)
 _TONGUE_TIP, _TONGUE_BACK, _DENTAL = (0.22, 0.1, 0.5), (0.3, 0.0, 0.2), (0.2, 0.1, 0.9)
@@ -94,10 +96,10 @@ POSES: dict[str, tuple[tuple[float, float, float], ...]] = {
 
 @dataclass(frozen=True)
 class Speech:
-    """samples: float32 mono at 16 kHz in -1..1; phones: (symbol of POSES, start s, end s), in order, without gaps."""
+    """samples: float32 mono at 16 kHz in -1..1; phonemes: (symbol of POSES, start s, end s), in order, without gaps."""
 
     samples: np.ndarray
-    phones: list[tuple[str, float, float]]
+    phonemes: list[tuple[str, float, float]]
 
     @property
     def seconds(self) -> float:
@@ -108,12 +110,12 @@ class Speech:
 def synthesise(text: str, voice: str = "en-us", variant: str = "", rate: int = 170, pitch: int = 50) -> Speech:
     """Speak `text` with an espeak-ng voice and, where given, one of its variants ("m1", "f3", "klatt2", ...).
 
-    rate is in words a minute (80..450), pitch 0..100. Times of phones are exact to about 10 ms, less so in the few
-    variants with a strong echo. Samples repeat exactly only when the same calls are made in the same order in a fresh
-    process: espeak-ng's jitter cannot be reset. One thread at a time. Raises ValueError for a text that has nothing
-    to say, an unknown voice or variant, a rate or pitch out of range, OSError where espeak-ng cannot start.
+    rate: words a minute (80..450). pitch: 0..100. Times of phonemes are exact to about 10 ms, less so in the few
+    variants with a strong echo. Samples repeat exactly only for the same calls in the same order in a new process,
+    because espeak-ng's jitter cannot be reset. Only one thread may call this at a time. Raises ValueError for a text
+    without words, an unknown voice or variant, a rate or pitch out of range, and OSError when espeak-ng cannot start.
     """
-    if rate not in RATES:
+    if rate not in SPEAKING_RATES:
         raise ValueError(f"rate is {rate} words a minute: espeak-ng takes whole numbers from 80 to 450.")
     if pitch not in PITCHES:
         raise ValueError(f"pitch is {pitch}: espeak-ng takes whole numbers from 0 to 100.")
@@ -126,50 +128,50 @@ def synthesise(text: str, voice: str = "en-us", variant: str = "", rate: int = 1
         raise ValueError(f"espeak-ng has no voice {voice!r}. English ones are en-us, en-gb, en-gb-scotland.")
     library.espeak_SetParameter(_RATE_PARAMETER, rate, 0)
     library.espeak_SetParameter(_PITCH_PARAMETER, pitch, 0)
-    del _heard[:], _events[:]
+    del _blocks[:], _events[:]
     encoded = text.encode()
     library.espeak_Synth(encoded, ctypes.c_size_t(len(encoded) + 1), 0, _BY_CHARACTER, 0, _UTF8, None, None)
-    heard = np.concatenate([np.zeros(0, np.int16), *_heard])
-    phones = _phones(heard)
-    if all(symbol == PAUSE for symbol, _, _ in phones):
+    sound = np.concatenate([np.zeros(0, np.int16), *_blocks])
+    phonemes = _phonemes(sound)
+    if all(symbol == PAUSE for symbol, _, _ in phonemes):
         raise ValueError(f"There is nothing to say in {text!r}: give a text with words.")
-    samples = resample_poly(heard.astype(np.float32) / 32768, SAMPLE_RATE, ESPEAK_RATE)
-    return Speech(np.clip(samples, -1, 1).astype(np.float32), phones)
+    samples = resample_poly(sound.astype(np.float32) / 32768, SAMPLE_RATE, ESPEAK_SAMPLE_RATE)
+    return Speech(np.clip(samples, -1, 1).astype(np.float32), phonemes)
 
 
-def articulation(phones: list[tuple[str, float, float]], times: np.ndarray) -> np.ndarray:
+def articulation(phonemes: list[tuple[str, float, float]], times: np.ndarray) -> np.ndarray:
     """The mouth at `times` (s, [n]): float32 [n, 3] = opening 0..1, width -1 rounded..1 spread, visibility 0..1.
 
-    Poses are smoothed by a Hann window of 120 ms, since neighbouring phones share the lips (coarticulation: Cohen and
-    Massaro 1993, "Modeling coarticulation in synthetic visual speech"), and closed lips are kept closed. The mouth is
-    60 ms AHEAD of the sound: lips take their shape before the phone is heard, by -40 to 200 ms in running speech
-    (Schwartz and Savariaux 2014, doi:10.1371/journal.pcbi.1003743). Before and after the speech the lips rest.
-    Raises ValueError for a phone that POSES does not know.
+    A Hann window of 120 ms smooths the poses, because neighbouring phonemes share the lips (coarticulation: Cohen and
+    Massaro 1993, "Modeling coarticulation in synthetic visual speech"). Closed lips stay closed. The mouth is 60 ms
+    AHEAD of the sound: in running speech the lips lead the audible phoneme by -40 to 200 ms (Schwartz and Savariaux
+    2014, doi:10.1371/journal.pcbi.1003743). Before and after the speech the lips rest. Raises ValueError for a phoneme
+    that is not in POSES.
     """
-    if not phones:
-        raise ValueError("There are no phones: give those of a Speech.")
-    start, end = phones[0][1] - 2 * SMOOTHING, phones[-1][2] + 2 * SMOOTHING
-    grid = np.arange(start, end, STEP)
-    targets = np.tile(np.float64(_REST), (len(grid), 1))
-    for symbol, begin, stop in phones:
+    if not phonemes:
+        raise ValueError("There are no phonemes: give those of a Speech.")
+    start, end = phonemes[0][1] - 2 * SMOOTHING_S, phonemes[-1][2] + 2 * SMOOTHING_S
+    grid = np.arange(start, end, GRID_STEP_S)
+    targets = np.tile(np.float64(_REST), (len(grid), 1))  # [points, 3]
+    for symbol, begin, stop in phonemes:
         poses = _poses(symbol)
         edges = np.linspace(begin, stop, len(poses) + 1)
         for pose, left, right in zip(poses, edges, edges[1:], strict=False):
             targets[(grid >= left) & (grid < right)] = pose
-    window = np.hanning(round(SMOOTHING / STEP) + 1)
+    window = np.hanning(round(SMOOTHING_S / GRID_STEP_S) + 1)
     padded = np.pad(targets, ((len(window) // 2,) * 2, (0, 0)), mode="edge")
-    mouth = np.stack([np.convolve(channel, window / window.sum(), "valid") for channel in padded.T], 1)
-    for target, begin, stop in sorted(_closures(phones), reverse=True):  # closed lips last: they win over f and v
-        half = max(stop - begin, CLOSED) / 2
-        away = np.clip((np.abs(grid - (begin + stop) / 2) - half) / CLOSING, 0, 1)  # 0 in the closure, 1 outside
+    mouth = np.stack([np.convolve(channel, window / window.sum(), "valid") for channel in padded.T], 1)  # [points, 3]
+    for target, begin, stop in sorted(_closures(phonemes), reverse=True):  # closed lips last: they override f and v
+        half = max(stop - begin, MIN_CLOSURE_S) / 2
+        away = np.clip((np.abs(grid - (begin + stop) / 2) - half) / CLOSING_S, 0, 1)  # 0 in the closure, 1 outside
         share = (1 + np.cos(np.pi * away)) / 2
         mouth[:, 0] += share * (target - mouth[:, 0])
-    ahead = np.asarray(times) + LEAD
+    ahead = np.asarray(times) + LEAD_S
     return np.stack([np.interp(ahead, grid, channel) for channel in mouth.T], 1).astype(np.float32)
 
 
-def phone_class(symbol: str) -> str:
-    """ "closed" (lips together), "round", "open" or "other", by the poses of the phone. ValueError if it is unknown."""
+def phoneme_class(symbol: str) -> str:
+    """ "closed" (lips together), "round", "open" or "other", by the phoneme's poses. ValueError if it is unknown."""
     poses = _poses(symbol)
     if all(opening == 0 for opening, _, _ in poses):
         return "closed"
@@ -178,22 +180,22 @@ def phone_class(symbol: str) -> str:
     return "open" if all(opening >= 0.6 for opening, _, _ in poses) else "other"
 
 
-def phone_classes(phones: list[tuple[str, float, float]], times: np.ndarray) -> list[str]:
-    """The class of the phone that shapes the mouth at each of `times` (s, [n]); outside the speech that of a pause."""
-    symbols = [PAUSE, *(symbol for symbol, _, _ in phones), PAUSE]
-    bounds = [begin for _, begin, _ in phones] + [phones[-1][2]]
-    return [phone_class(symbols[place]) for place in np.searchsorted(bounds, np.asarray(times) + LEAD, "right")]
+def phoneme_classes(phonemes: list[tuple[str, float, float]], times: np.ndarray) -> list[str]:
+    """The class of the phoneme that shapes the mouth at each of `times` (s, [n]); that of a pause outside speech."""
+    symbols = [PAUSE, *(symbol for symbol, _, _ in phonemes), PAUSE]
+    bounds = [begin for _, begin, _ in phonemes] + [phonemes[-1][2]]
+    return [phoneme_class(symbols[place]) for place in np.searchsorted(bounds, np.asarray(times) + LEAD_S, "right")]
 
 
 def _poses(symbol: str) -> tuple[tuple[float, float, float], ...]:
     if symbol not in POSES:
-        raise ValueError(f"The phone {symbol!r} has no pose: add one to POSES in speech.py, or use an English voice.")
+        raise ValueError(f"The phoneme {symbol!r} has no pose: add one to POSES in speech.py, or use an English voice.")
     return POSES[symbol]
 
 
-def _closures(phones: list[tuple[str, float, float]]) -> list[tuple[float, float, float]]:
-    """(opening, start, end) of the phones that close the lips, or nearly."""
-    closing = [(POSES[symbol][0], begin, end) for symbol, begin, end in phones]
+def _closures(phonemes: list[tuple[str, float, float]]) -> list[tuple[float, float, float]]:
+    """(opening, start, end) of the phonemes that close the lips, or nearly."""
+    closing = [(POSES[symbol][0], begin, end) for symbol, begin, end in phonemes]
     return [(pose[0], begin, end) for pose, begin, end in closing if pose in (_LIPS, _LIP_TEETH)]
 
 
@@ -204,7 +206,7 @@ _PHONEME = 7  # type of event; 0 ends a list of them
 
 
 class _Event(ctypes.Structure):
-    """espeak_EVENT; of the union at its end only the phone's name matters."""
+    """espeak_EVENT; of the union at its end only the phoneme's name is used."""
 
     _fields_ = [
         ("type", ctypes.c_int),
@@ -218,14 +220,14 @@ class _Event(ctypes.Structure):
     ]
 
 
-_heard: list[np.ndarray] = []
-_events: list[tuple[str, int]] = []  # phone, sample at which it begins
+_blocks: list[np.ndarray] = []
+_events: list[tuple[str, int]] = []  # phoneme, sample at which it begins
 
 
 @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.POINTER(_Event))
 def _receive(sound, count, events) -> int:
     if count > 0:
-        _heard.append(np.ctypeslib.as_array(sound, (count,)).copy())
+        _blocks.append(np.ctypeslib.as_array(sound, (count,)).copy())
     index = 0
     while events[index].type:
         if events[index].type == _PHONEME:
@@ -240,33 +242,33 @@ def _espeak() -> ctypes.CDLL:
     library = ctypes.CDLL(espeakng_loader.get_library_path())
     data = espeakng_loader.get_data_path()
     rate = library.espeak_Initialize(_SYNCHRONOUS, 0, data.encode(), _PHONEME_EVENTS | _DO_NOT_EXIT)
-    if rate != ESPEAK_RATE:
+    if rate != ESPEAK_SAMPLE_RATE:
         raise OSError(
-            f"espeak-ng found no voices in {data}: install espeakng-loader anew, in a folder of a short name."
+            f"espeak-ng found no voices in {data}: install espeakng-loader again, in a folder with a short name."
         )
     library.espeak_SetSynthCallback(_receive)
     return library
 
 
-def _phones(heard: np.ndarray) -> list[tuple[str, float, float]]:
-    """The events as phones, in s, over the sound int16 [n]; neighbouring pauses are one.
+def _phonemes(sound: np.ndarray) -> list[tuple[str, float, float]]:
+    """The events as phonemes, with times in seconds, over the sound int16 [n]; neighbouring pauses are merged.
 
-    espeak-ng announces p, t and k with their burst: the quiet before it, during which the lips are closed already, is
-    counted to the phone that it leads to, and not to the phone before.
+    espeak-ng reports p, t and k at their burst. The silence before the burst, during which the lips are already
+    closed, counts to the phoneme of the burst and not to the one before.
     """
-    level = np.abs(heard.astype(np.int32))
-    announced = [(PAUSE if name.startswith(PAUSE) else name.lstrip(STRESS), sample) for name, sample in _events]
-    starts = [0] * len(announced)
-    for index, ((before, _), (symbol, sample)) in enumerate(pairwise(announced), 1):
+    level = np.abs(sound.astype(np.int32))
+    reported = [(PAUSE if name.startswith(PAUSE) else name.lstrip(STRESS), sample) for name, sample in _events]
+    starts = [0] * len(reported)
+    for index, ((before, _), (symbol, sample)) in enumerate(pairwise(reported), 1):
         previous = level[starts[index - 1] : sample]
         if PAUSE in (before, symbol) or not previous.any():
             starts[index] = sample
         else:
-            starts[index] = starts[index - 1] + int(np.flatnonzero(previous > QUIET * previous.max())[-1]) + 1
-    phones: list[tuple[str, float, float]] = []
-    for (symbol, _), start, stop in zip(announced, starts, [*starts[1:], len(heard)], strict=True):
-        if phones and symbol == phones[-1][0] == PAUSE:
-            phones[-1] = (PAUSE, phones[-1][1], stop / ESPEAK_RATE)
+            starts[index] = starts[index - 1] + int(np.flatnonzero(previous > ECHO_LEVEL * previous.max())[-1]) + 1
+    phonemes: list[tuple[str, float, float]] = []
+    for (symbol, _), start, stop in zip(reported, starts, [*starts[1:], len(sound)], strict=True):
+        if phonemes and symbol == phonemes[-1][0] == PAUSE:
+            phonemes[-1] = (PAUSE, phonemes[-1][1], stop / ESPEAK_SAMPLE_RATE)
         elif stop > start:
-            phones.append((symbol, start / ESPEAK_RATE, stop / ESPEAK_RATE))
-    return phones
+            phonemes.append((symbol, start / ESPEAK_SAMPLE_RATE, stop / ESPEAK_SAMPLE_RATE))
+    return phonemes

@@ -1,8 +1,8 @@
-"""What Wav2Lip and its peers take: `python -m notebooks.wav2lip.measuring.bench`.
+"""Measures the speed of Wav2Lip and its peers: `python -m notebooks.wav2lip.measuring`.
 
-The notebook measures `live`, the tiny generator. The rest takes minutes and comes from the file that this module
-writes, results/bench/wav2lip.json: the generator at the released width, whole videos, and memory over ten minutes.
-`--memory` measures that alone and leaves the rest as it is.
+The notebook runs `live`, which measures the tiny generator. All other measurements take minutes, and the notebook
+reads them from the file that `main` writes, results/bench/wav2lip.json: the generator at the released width, whole
+videos, and memory over ten minutes. `--memory` measures memory alone and keeps the other results.
 """
 
 from __future__ import annotations
@@ -28,36 +28,37 @@ from utils import bench, report
 
 BATCHES = (1, 16)
 SIZES = {"360p": (640, 360), "720p": (1280, 720)}  # width, height
-SECONDS, LONG = 8, 600  # of video: to time, and to measure memory
-MEMORY = "peak memory "  # what its notes begin with
+TIMED_VIDEO_S = 8
+MEMORY_VIDEO_S = 600  # its peak memory is compared with that of a video of TIMED_VIDEO_S
+MEMORY_PREFIX = "peak memory "  # of the notes on memory
 RESULTS = report.BENCH / "wav2lip.json"
 SPEED_ONLY = "released size, random weights, speed only"
 TYPES = {"FP32": torch.float32, "BF16": torch.bfloat16}
-HINTS = {"FP32": "f32", "BF16": "bf16", "INT8": "bf16"}  # what is not quantised in an INT8 graph is bf16
+HINTS = {"FP32": "f32", "BF16": "bf16", "INT8": "bf16"}  # bf16: the operations of an INT8 graph that stay unquantised
 Item = dict[str, np.ndarray]
 Run = Callable[[Item], object]
 
 
-def seeded(width: float = 1.0) -> Wav2Lip:
-    """A generator of random weights: good for speed, and for nothing else."""
+def random_network(width: float = 1.0) -> Wav2Lip:
+    """A generator with random weights, of use only for speed and for comparing computations."""
     torch.manual_seed(0)
     network = Wav2Lip(width).eval()
-    for values in network.state_dict().values():
-        if values.ndim == 1:  # biases and normalisations that could not be left out
-            values.add_(0.1 * torch.rand_like(values))
+    for tensor in network.state_dict().values():
+        if tensor.ndim == 1:  # biases of 0 and normalisations by 1 would be removed from the graph
+            tensor.add_(0.1 * torch.rand_like(tensor))
     return network
 
 
-def items(batch: int = 2, seed: int = 0) -> Item:
-    """Random inputs: mel values, and faces whose first copy is black below."""
+def random_inputs(batch: int = 2, seed: int = 0) -> Item:
+    """Random inputs: mel windows, and faces whose first copy is black in its lower half."""
     rng = np.random.default_rng(seed)
     face = rng.random((batch, *convert.FACE), dtype=np.float32)
     face[:, :3, 48:] = 0
     return {"audio": rng.uniform(-4, 4, (batch, *convert.AUDIO)).astype(np.float32), "face": face}
 
 
-def folded(network: Wav2Lip) -> Wav2Lip:
-    """A copy whose normalisations are folded into the convolutions: what OpenVINO does by itself, for its peers."""
+def fold_batch_norm(network: Wav2Lip) -> Wav2Lip:
+    """A copy with batch normalisations folded into the convolutions, for the peers; OpenVINO does so by itself."""
     network = copy.deepcopy(network)
     for layer in network.modules():
         if isinstance(layer, (Conv, Upsample)):
@@ -66,8 +67,8 @@ def folded(network: Wav2Lip) -> Wav2Lip:
 
 
 def eager(network: Wav2Lip, precision: str, layout=torch.channels_last) -> Run:
-    """PyTorch as it is, with normalisations folded and weights in the type that it computes in."""
-    network = folded(network).to(TYPES[precision], memory_format=layout)
+    """PyTorch eager, with folded normalisations and weights in the type of the arithmetic."""
+    network = fold_batch_norm(network).to(TYPES[precision], memory_format=layout)
 
     def run(item: Item) -> np.ndarray:
         audio, face = (torch.from_numpy(x).to(TYPES[precision], memory_format=layout) for x in item.values())
@@ -78,8 +79,8 @@ def eager(network: Wav2Lip, precision: str, layout=torch.channels_last) -> Run:
 
 
 def compiled(network: Wav2Lip, precision: str) -> Run:
-    """torch.compile for each batch size, weights frozen; compiling takes minutes, so that only `main` does it."""
-    graph = torch.compile(folded(network).to(TYPES[precision]), dynamic=False, options={"freezing": True})
+    """torch.compile for each batch size, with frozen weights. Compiling takes minutes, so only `main` does it."""
+    graph = torch.compile(fold_batch_norm(network).to(TYPES[precision]), dynamic=False, options={"freezing": True})
 
     def run(item: Item) -> np.ndarray:
         with torch.no_grad():
@@ -89,24 +90,24 @@ def compiled(network: Wav2Lip, precision: str) -> Run:
 
 
 def onnx(network: Wav2Lip, folder: Path, precision: str = "FP32") -> Run:
-    """ONNX Runtime on the exported network: all cores, all its optimizations (the default).
+    """ONNX Runtime on the exported network, with all cores and optimizations (its default).
 
-    INT8 is its own static quantisation: activations unsigned, kernels signed and per channel.
+    INT8 is ONNX Runtime's static quantisation: unsigned activations, signed kernels per channel.
     """
     import onnxruntime
     from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 
     class Reader(CalibrationDataReader):
-        left = iter([items(4)])
+        batches = iter([random_inputs(4)])
 
         def get_next(self) -> Item | None:
-            return next(self.left, None)
+            return next(self.batches, None)
 
     path = folder / "wav2lip.onnx"
     with torch.no_grad():
         torch.onnx.export(
-            folded(network),
-            tuple(torch.from_numpy(x) for x in items(2).values()),
+            fold_batch_norm(network),
+            tuple(torch.from_numpy(x) for x in random_inputs(2).values()),
             str(path),
             input_names=["audio", "face"],
             output_names=["faces"],
@@ -115,19 +116,20 @@ def onnx(network: Wav2Lip, folder: Path, precision: str = "FP32") -> Run:
         )
     if precision == "INT8":
         types = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
-        quantize_static(path, path := folder / "int8.onnx", Reader(), per_channel=True, **types)
+        quantize_static(path, folder / "int8.onnx", Reader(), per_channel=True, **types)
+        path = folder / "int8.onnx"
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return lambda item: session.run(None, item)[0]
 
 
 def openvino(path: Path, precision: str) -> Run:
-    """OpenVINO, one request that has all cores. precision: of the arithmetic."""
+    """OpenVINO, one request on all cores. precision: of the arithmetic."""
     settings = {"INFERENCE_PRECISION_HINT": HINTS[precision], "PERFORMANCE_HINT": "LATENCY"}
     request = ov.Core().compile_model(path, "CPU", settings).create_infer_request()
     return lambda item: request.infer(item, share_inputs=True)["faces"]
 
 
-def generator(
+def generator_rows(
     network: Wav2Lip,
     paths: dict[str, Path],
     batches: Iterable[int],
@@ -135,11 +137,10 @@ def generator(
     compiling: bool = False,
     label: str | None = None,
 ) -> list[dict]:
-    """Speed rows of the generator, every runtime in turns. paths: precision ("FP32", "INT8") -> IR.
+    """Speed rows of the generator, all runtimes timed alternately. paths: precision ("FP32", "INT8") -> IR.
 
-    The ratio is to the faster layout of eager PyTorch at the same precision, that of an INT8 row to the fastest. There
-    is BF16 where the processor has it.
-    compiling: whether torch.compile is among them.
+    The ratio compares with the faster layout of eager PyTorch at the same precision, an INT8 row with its fastest
+    precision. BF16 rows exist where the processor has BF16. compiling: whether torch.compile is among the runtimes.
     """
     with TemporaryDirectory() as scratch:
         calls: dict[tuple[str, str], Run] = {}
@@ -155,8 +156,8 @@ def generator(
             calls["openvino", "INT8"] = openvino(paths["INT8"], "INT8")
         rows = []
         for batch in batches:
-            given = items(batch)
-            timings = bench.interleave({key: partial(run, given) for key, run in calls.items()}, rounds, warmup=2)
+            item = random_inputs(batch)
+            timings = bench.interleave({key: partial(run, item) for key, run in calls.items()}, rounds, warmup=2)
             for (runtime, precision), timing in timings.items():
                 same = bench.torch_precision() if precision == "INT8" else precision
                 peers = [timings[name, same] for name in ("torch eager", "torch eager, channels last")]
@@ -178,8 +179,8 @@ def generator(
 
 
 def live(int8: Path, rounds: int = 5) -> list[dict]:
-    """What the notebook measures: the tiny generator, beside its INT8 IR."""
-    return generator(convert.load(), {"FP32": convert.prepare(), "INT8": int8}, (1, 16), rounds)
+    """Speed rows that the notebook measures: the tiny generator and its INT8 IR."""
+    return generator_rows(convert.load(), {"FP32": convert.prepare(), "INT8": int8}, (1, 16), rounds)
 
 
 def gflop(network: Wav2Lip) -> float:
@@ -191,7 +192,7 @@ def gflop(network: Wav2Lip) -> float:
 
 
 def convolution_gflops(precision: str, channels: int = 256, side: int = 48, batch: int = 16) -> float:
-    """Billions of operations a second in one large 3x3 convolution, best of five: what the machine can do.
+    """Billions of operations a second in one large 3x3 convolution, best of five, as the peak of the machine.
 
     precision: "FP32", "BF16" or "INT8".
     """
@@ -208,7 +209,7 @@ def convolution_gflops(precision: str, channels: int = 256, side: int = 48, batc
 
 
 def limits(rows: list[dict], network: Wav2Lip) -> dict[str, float]:
-    """How far OpenVINO is from what the machine can do, measured now, at its best batch of `rows`."""
+    """The share of the machine's peak that OpenVINO reaches at its best batch in `rows`; peaks measured now."""
     work = gflop(network)
     notes = {"operations of the generator for a frame, GFLOP": round(work, 2)}
     for precision in (*bench.torch_precisions(), "INT8"):
@@ -219,8 +220,8 @@ def limits(rows: list[dict], network: Wav2Lip) -> dict[str, float]:
     return notes
 
 
-def clip(folder: Path, size: tuple[int, int], seconds: float) -> tuple[Path, Path]:
-    """Files in `folder`: a video of a drawn head, of a size (width, height), and noise that comes and goes, as long."""
+def sample_files(folder: Path, size: tuple[int, int], seconds: float) -> tuple[Path, Path]:
+    """Files in `folder`: a video of a drawn head, of a size (width, height), and noise of varying loudness."""
     face, voice = folder / "face.mp4", folder / "voice.wav"
     clips.sample_video(face, size, seconds)
     t = np.arange(int(seconds * SAMPLE_RATE)) / SAMPLE_RATE
@@ -229,7 +230,7 @@ def clip(folder: Path, size: tuple[int, int], seconds: float) -> tuple[Path, Pat
 
 
 def videos(
-    generators: dict[tuple[str, str | None], Path], rounds: int, seconds: float = SECONDS
+    generators: dict[tuple[str, str | None], Path], rounds: int, seconds: float = TIMED_VIDEO_S
 ) -> tuple[list[dict], dict[str, str]]:
     """Speed rows of whole videos, from file to file, and notes on what bounds them.
 
@@ -238,25 +239,25 @@ def videos(
     detector, rows, notes = convert.prepare("face_detection"), [], {}
     for name, size in SIZES.items():
         with TemporaryDirectory() as scratch:
-            face, voice = clip(Path(scratch), size, seconds)
+            face, voice = sample_files(Path(scratch), size, seconds)
             out, reports, calls = Path(scratch) / "result.mp4", {}, {}
             for (precision, label), ir in generators.items():
                 sync = LipSync(ir, detector, INFERENCE_PRECISION_HINT=HINTS[precision])
                 for static in (False, True):
                     key = precision, label, f"{seconds:g} s of {name} video{', static' if static else ''}"
-                    calls[key] = keeping(reports, key, partial(sync, face, voice, out, static=static))
+                    calls[key] = storing(reports, key, partial(sync, face, voice, out, static=static))
             for key, timing in bench.interleave(calls, rounds).items():
                 precision, label, work = key
                 amount = reports[key].frames
                 rows.append(bench.row("openvino", precision, work, timing, amount=amount, unit="frames/s", label=label))
-                what = f"{work}, {precision}{f', {label}' if label else ''}"
+                what = ", ".join([work, precision, label] if label else [work, precision])
                 notes[f"slowest stage, {what}"] = reports[key].limit
                 print(f"{what}: {rows[-1]['throughput']:.0f} frames/s, bound by: {reports[key].limit}", flush=True)
     return rows, notes
 
 
-def keeping(results: dict, key, call: Callable[[], object]) -> Callable[[], None]:
-    """Makes the call and keeps its latest result under a key."""
+def storing(results: dict, key, call: Callable[[], object]) -> Callable[[], None]:
+    """The call as a function that stores its latest result under a key and returns nothing."""
 
     def run() -> None:
         results[key] = call()
@@ -265,28 +266,28 @@ def keeping(results: dict, key, call: Callable[[], object]) -> Callable[[], None
 
 
 def make_video(ir: Path, detector: Path, face: Path, voice: Path) -> None:
-    """What a fresh process does for one result: for measuring its memory."""
+    """Produce one result; a new process runs this to measure its memory."""
     LipSync(ir, detector)(face, voice, voice.with_name("result.mp4"))
 
 
-def memory(lengths: Iterable[float] = (SECONDS, LONG)) -> dict[str, float]:
+def memory(lengths: Iterable[float] = (TIMED_VIDEO_S, MEMORY_VIDEO_S)) -> dict[str, float]:
     """Peak memory of a process that makes videos of these lengths (in seconds) with the tiny checkpoint."""
     notes = {}
     for seconds in lengths:
         with TemporaryDirectory() as scratch:
-            files = clip(Path(scratch), SIZES["360p"], seconds)
+            files = sample_files(Path(scratch), SIZES["360p"], seconds)
             peak = bench.peak_rss_mb(make_video, convert.prepare(), convert.prepare("face_detection"), *files)
-            notes[f"{MEMORY}for {seconds:g} s of 360p video, MB"] = round(peak)
+            notes[f"{MEMORY_PREFIX}for {seconds:g} s of 360p video, MB"] = round(peak)
     return notes
 
 
-def everything() -> tuple[list[dict], dict]:
+def measure_all() -> tuple[list[dict], dict]:
     """(speed rows, notes) of the generator at the released width with its peers, and of whole videos."""
     with TemporaryDirectory() as scratch:
-        large = seeded()
+        large = random_network()
         paths = {"FP32": convert.convert_generator(large, Path(scratch) / "wav2lip.xml")}
-        paths["INT8"] = convert.quantize(paths["FP32"], [items(4)], Path(scratch) / "int8.xml")
-        rows = generator(large, paths, BATCHES, rounds=5, compiling=True, label=SPEED_ONLY)
+        paths["INT8"] = convert.quantize(paths["FP32"], [random_inputs(4)], Path(scratch) / "int8.xml")
+        rows = generator_rows(large, paths, BATCHES, rounds=5, compiling=True, label=SPEED_ONLY)
         notes = limits(rows, large)
         faster = bench.torch_precision()
         generators = {(faster, None): convert.prepare()}
@@ -296,14 +297,14 @@ def everything() -> tuple[list[dict], dict]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure everything, or with --memory that of videos alone: its notes then join what was measured before."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--memory", action="store_true", help="measure memory alone; it takes no quiet machine")
+    """Measure everything and write the file of results; with --memory, replace only the notes on memory."""
+    parser = argparse.ArgumentParser("python -m notebooks.wav2lip.measuring", description=main.__doc__)
+    parser.add_argument("--memory", action="store_true", help="measure memory alone, which needs no quiet machine")
     only_memory = parser.parse_args(arguments).memory
     with bench.exclusive() as load:
-        table, notes = ([], {}) if only_memory else everything()
+        table, notes = ([], {}) if only_memory else measure_all()
         peaks = memory()
     if only_memory:
-        report.amend(RESULTS, MEMORY, peaks)
+        report.amend(RESULTS, MEMORY_PREFIX, peaks)
     else:
         report.save_bench("wav2lip", table, notes | peaks | load)

@@ -1,7 +1,7 @@
-"""How well lips follow a sound, measured on the pixels of the result.
+"""Metrics of how well lips follow a sound, computed on the pixels of the result.
 
-A face mesh reads the mouth from each frame, whoever drew it; the expert, SyncNet, judges picture and sound together;
-PSNR and SSIM compare pictures with the true ones. The last functions make the controls: sound that must do worse.
+A face mesh measures the mouth in each frame, whatever drew it. The expert, SyncNet, scores picture and sound together.
+PSNR and SSIM compare pictures with the true ones. The last functions give the sound of negative controls.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ import numpy as np
 import openvino as ov
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
-MESH_SIDE = 192  # pixels of the picture that the mesh looks at
-MESH_CROPS = 1.2, 1.4, 1.6  # its sides in longer sides of the face's box; the mean of three looks is steadier than one
+from notebooks.wav2lip.pipeline import MEL_RATE, SAMPLE_RATE, WINDOW
+
+MESH_SIDE = 192  # pixels of the mesh's input
+MESH_CROPS = 1.2, 1.4, 1.6  # sides of three crops, in longer sides of the face's box; their mean is the steadier
 
 # Points of the mesh, by the numbering of its model card
 INNER_LIPS = 13, 14  # in the middle
 MOUTH_CORNERS = 78, 308  # inner ones
 EYE_CORNERS = 33, 263  # outer ones
 
-SHAPES = "closed", "round", "open"  # classes of phones that a mouth can show
+SHAPES = "closed", "round", "open"  # classes of phonemes that a mouth can show
 
-SAMPLE_RATE, MEL_RATE = 16_000, 80  # of the sound; mel frames a second
-WINDOW, FRAMES = 16, 5  # mel frames and video frames that the expert looks at
-SHIFTS = 15  # frames that sound and picture are shifted either way, as in SyncNet
+FRAMES = 5  # consecutive video frames that the expert sees
+SHIFTS = 15  # largest shift between sound and picture in frames, either way, as in SyncNet
 
 Mouth = tuple[np.ndarray, np.ndarray]  # opening [n] and width [n], in distances between the outer corners of the eyes
 
@@ -50,9 +51,9 @@ class FaceMesh:
         """Points float32 [n, 468, 3] (x, y, depth, in pixels of the frame) of one upright face in each frame.
 
         frames: n times [H, W, 3] uint8, BGR. boxes: [n, 4], or one [4] for all: left, top, right, bottom of the face in
-        pixels, as FaceDetector has them. Raises ValueError for a frame that shows no face there.
+        pixels, as FaceDetector gives them. Raises ValueError for a frame that shows no face there.
         """
-        found = []
+        meshes = []
         for number, (frame, box) in enumerate(zip(frames, np.broadcast_to(boxes, (len(frames), 4)), strict=True)):
             left, top, right, bottom = box
             sides = np.array(MESH_CROPS)[:, None] * max(right - left, bottom - top)
@@ -60,15 +61,15 @@ class FaceMesh:
             result = self._model(np.stack([_crop(frame, *place) for place in zip(corners, sides, strict=True)]))
             if result[self._presence].mean() < 0:  # a logit
                 raise ValueError(f"Frame {number} shows no face in {np.round(box).tolist()}. Give its true box.")
-            points = result[self._points].reshape(-1, 468, 3) * (sides / MESH_SIDE)[..., None]
+            points = result[self._points].reshape(-1, 468, 3) * (sides / MESH_SIDE)[..., None]  # [crops, 468, 3]
             points[..., :2] += corners[:, None]
-            found.append(points.mean(0))
-        return np.stack(found).astype(np.float32)
+            meshes.append(points.mean(0))  # [468, 3]
+        return np.stack(meshes).astype(np.float32)
 
 
 def _crop(frame: np.ndarray, corner: np.ndarray, side: np.ndarray) -> np.ndarray:
-    """A square of the frame, black outside, as the mesh takes it: [192, 192, 3] float32, RGB in 0..1."""
-    scale = side.item() / (2 * MESH_SIDE)  # twice as fine at first, then averaged, lest a large face is only sampled
+    """A square of the frame, black outside, as the mesh's input: [192, 192, 3] float32, RGB in 0..1."""
+    scale = side.item() / (2 * MESH_SIDE)  # twice as fine at first, then averaged, which avoids aliasing
     shift = corner + scale / 2 - 0.5  # from centre of pixel to centre of pixel
     matrix = np.array([[scale, 0, shift[0]], [0, scale, shift[1]]])
     fine = cv2.warpAffine(frame, matrix, (2 * MESH_SIDE,) * 2, flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP)
@@ -77,7 +78,7 @@ def _crop(frame: np.ndarray, corner: np.ndarray, side: np.ndarray) -> np.ndarray
 
 
 def mouth(points: np.ndarray) -> Mouth:
-    """Gap of the lips and distance of the mouth's corners in each frame's mesh [n, 468, 3]."""
+    """The gap between the lips and the distance of the mouth's corners in each frame's mesh [n, 468, 3]."""
 
     def distance(pair):
         return np.linalg.norm(points[:, pair[0], :2] - points[:, pair[1], :2], axis=1)
@@ -86,9 +87,9 @@ def mouth(points: np.ndarray) -> Mouth:
 
 
 def correlation(measured: Sequence[np.ndarray], truth: Sequence[np.ndarray]) -> float:
-    """Pearson's correlation over time, as a mean over clips ([n] each). What never moves follows nothing: it counts 0.
+    """Pearson's correlation over time, as a mean over clips ([n] each). A constant measurement counts as 0.
 
-    Raises ValueError for a truth that never moves.
+    Raises ValueError for a constant truth.
     """
     values = []
     for number, (a, b) in enumerate(zip(measured, truth, strict=True)):
@@ -114,14 +115,14 @@ def shape_means(shapes: Mouth, classes: Sequence[str]) -> dict[str, tuple[float,
 
 
 def shape_accuracy(shapes: Mouth, truth: Mouth, classes: Sequence[str]) -> float:
-    """How often the mouth has the shape of what is said: the mean share of frames, over SHAPES, that are right.
+    """The share of frames in which the mouth has the shape of the current phoneme, as a mean over SHAPES.
 
-    A frame is right when its opening and width are nearest to the true means of its class, in true standard
-    deviations. A mouth that never changes has 1/3. Raises ValueError when a class has no frame.
+    A frame is right when its opening and width are nearest to the true means of its class, in units of the true
+    standard deviations. A constant mouth has 1/3. Raises ValueError when a class has no frame.
     """
     classes, spread = np.asarray(classes), np.std(truth, axis=1)
-    means = np.array(list(shape_means(truth, classes).values()))
-    distances = np.linalg.norm((np.transpose(shapes)[:, None] - means) / spread, axis=2)
+    means = np.array(list(shape_means(truth, classes).values()))  # [classes, 2]
+    distances = np.linalg.norm((np.transpose(shapes)[:, None] - means) / spread, axis=2)  # [frames, classes]
     guess = np.array(SHAPES)[distances.argmin(1)]
     return float(np.mean([(guess[classes == name] == name).mean() for name in SHAPES]))
 
@@ -137,44 +138,44 @@ def picture_quality(result: np.ndarray, truth: np.ndarray) -> tuple[float, float
 def sync_confidence(expert: Callable, faces: np.ndarray, mel: np.ndarray, fps: float = 25) -> tuple[int, float]:
     """The offset (frames by which the picture comes too late) and the confidence of SyncNet (Chung and Zisserman 2016).
 
-    The distance between what five frames and a window of sound look like to the expert, as a mean over the clip, is
-    least at the offset; the confidence is how far that lies below the median over all offsets.
+    The offset is the shift with the least mean distance between the embeddings of five frames and of a window of
+    sound. The confidence is the median of the mean distances over all shifts, less the least one.
 
-    expert: takes sound [B, 1, 80, 16] and lower halves of faces [B, 15, H/2, W] (BGR in 0..1), gives embeddings
-    [B, D] of both. faces: crops [n, H, W, 3] uint8, BGR; mel: [80, T]. Raises ValueError for a clip that is too short.
+    expert: returns embeddings [B, D] of sound [B, 1, 80, 16] and of lower halves of faces [B, 15, H/2, W] (BGR in
+    0..1). faces: crops [n, H, W, 3] uint8, BGR. mel: [80, T]. Raises ValueError for a clip that is too short.
     """
     starts = [int(i * MEL_RATE / fps) for i in range(len(faces) - FRAMES + 1)]
     starts = [start for start in starts if start + WINDOW <= mel.shape[1]]
     if len(starts) <= SHIFTS:
         raise ValueError(f"The clip has {len(faces)} frames: SyncNet needs {SHIFTS + FRAMES} and as much sound.")
     lower = faces[:, faces.shape[1] // 2 :].transpose(0, 3, 1, 2).astype(np.float32) / 255
-    lips = np.stack([np.concatenate(lower[i : i + FRAMES]) for i in range(len(starts))])
-    sounds = np.stack([mel[None, :, start : start + WINDOW] for start in starts]).astype(np.float32)
-    heard, seen = (np.asarray(embedding) for embedding in expert(sounds, lips))
-    apart = np.linalg.norm(seen[:, None] - heard, axis=2)  # [frame, sound]
+    lips = np.stack([np.concatenate(lower[i : i + FRAMES]) for i in range(len(starts))])  # [B, 15, H/2, W]
+    sounds = np.stack([mel[None, :, start : start + WINDOW] for start in starts]).astype(np.float32)  # [B, 1, 80, 16]
+    audio, face = (np.asarray(embedding) for embedding in expert(sounds, lips))  # [B, D] each
+    distances = np.linalg.norm(face[:, None] - audio, axis=2)  # [frame, sound]
     offsets = range(-SHIFTS, SHIFTS + 1)
-    distances = np.array([np.diagonal(apart, -offset).mean() for offset in offsets])
-    return offsets[int(distances.argmin())], float(np.median(distances) - distances.min())
+    means = np.array([np.diagonal(distances, -offset).mean() for offset in offsets])
+    return offsets[int(means.argmin())], float(np.median(means) - means.min())
 
 
 def shuffled(samples: np.ndarray, rng: np.random.Generator, seconds: float = 0.4) -> np.ndarray:
-    """A control: the sound cut into pieces that are put together in another order."""
+    """A negative control: pieces of the sound in another order."""
     pieces = np.array_split(samples, max(2, round(len(samples) / SAMPLE_RATE / seconds)))
     order = rng.permutation(len(pieces))
     while (order == np.arange(len(pieces))).all():
         order = rng.permutation(len(pieces))
-    return np.concatenate([pieces[place] for place in order])
+    return np.concatenate([pieces[index] for index in order])
 
 
 def delayed(samples: np.ndarray, frames: int, fps: float = 25) -> np.ndarray:
-    """A control: the sound too late by some video frames, or too early (below 0); its length stays, zeros fill up."""
+    """A negative control: the sound late by some video frames, or early (below 0), filled up with zeros."""
     shift = round(frames * SAMPLE_RATE / fps)
     padded = np.pad(samples, (max(shift, 0), max(-shift, 0)))
     return padded[: len(samples)] if shift >= 0 else padded[-len(samples) :]
 
 
 def loudness(samples: np.ndarray, times: np.ndarray, seconds: float = 0.12) -> np.ndarray:
-    """A control: a mouth that only opens with loudness, the root mean square [n] of the sound around `times` (s)."""
+    """A baseline: a mouth that opens with loudness, the root mean square [n] of the sound around `times` (s)."""
     energy = np.concatenate([[0.0], np.cumsum(np.square(samples, dtype=np.float64))])
     bounds = np.asarray(times)[:, None] + np.array([-0.5, 0.5]) * seconds
     begin, end = np.clip(np.round(bounds * SAMPLE_RATE).astype(int), 0, len(samples)).T

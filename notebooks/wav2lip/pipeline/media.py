@@ -1,6 +1,6 @@
-"""Pictures and sound from files and into a video, piece by piece, so that memory does not grow with length.
+"""Reads pictures and sound from files and writes a video, in pieces, so that memory does not grow with the length.
 
-Needs av (FFmpeg), numpy and OpenCV. Pictures are [H, W, 3] uint8, BGR, as OpenCV has them.
+This module needs av (FFmpeg), numpy and OpenCV. Pictures are [H, W, 3] uint8, BGR, as in OpenCV.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import cv2
 import numpy as np
 from av.video.reformatter import ColorPrimaries, ColorRange, Colorspace, ColorTrc
 
-USUAL_FPS = Fraction(25)  # of stills, and where a file's own rate makes no sense
+USUAL_FPS = Fraction(25)  # frames a second of stills, and of files with an implausible rate
 LABEL = "AI-generated"
 COMMENT = "AI-generated: the lips in this video follow its sound by Wav2Lip, they are not a recording."
 
 
 def frame_rate(path: str | Path) -> Fraction | None:
-    """Frames a second of a video, None for a still picture. Raises ValueError where there is nothing to see."""
-    with _opened(path, "video") as container:
+    """Frames a second of a video, None for a still picture. Raises ValueError for a file without pictures."""
+    with _open(path, "video") as container:
         if container.format.name == "image2" or container.format.name.endswith("_pipe"):
             return None
         stream = container.streams.video[0]
@@ -34,13 +34,13 @@ def frame_rate(path: str | Path) -> Fraction | None:
 
 
 def read_frames(path: str | Path, fps: Fraction, longest: int | None = None) -> Iterator[np.ndarray]:
-    """The frames of a video, or the one of a still picture, upright; what is transparent is shown on white.
+    """The frames of a video, or the one of a still picture, upright; transparent areas become white.
 
-    They come at a constant rate: a frame is repeated or left out where its time says so. They are scaled down to
-    sides of at most `longest` pixels, and where their size changes, to that of the first. Raises ValueError where
-    nothing, or only a part, can be decoded.
+    The rate is constant: frames are repeated or dropped according to their times. Frames are scaled down to sides of
+    at most `longest` pixels, and to the size of the first one if their size changes. Raises ValueError when nothing, or
+    only a part, can be decoded.
     """
-    with _opened(path, "video") as container:
+    with _open(path, "video") as container:
         stream = container.streams.video[0]
         stream.thread_type = "AUTO"
         picture, size, begin, slot = None, None, None, 0
@@ -63,6 +63,7 @@ def read_frames(path: str | Path, fps: Fraction, longest: int | None = None) -> 
 
 
 def _upright(frame: av.VideoFrame) -> np.ndarray:
+    """The picture of a decoded frame, rotated as its file says, on white."""
     if frame.format.name == "pal8" or any(component.is_alpha for component in frame.format.components):
         *colours, alpha = np.moveaxis(frame.to_ndarray(format="bgra").astype(np.float32), -1, 0)
         picture = (np.stack(colours, -1) * alpha[..., None] / 255 + 255 - alpha[..., None]).round().astype(np.uint8)
@@ -72,8 +73,8 @@ def _upright(frame: av.VideoFrame) -> np.ndarray:
 
 
 def sound_seconds(path: str | Path) -> float | None:
-    """How long the sound of a file is as its header says, None where it does not. Raises ValueError without sound."""
-    with _opened(path, "audio") as container:
+    """The length of a file's sound by its header, None if that has none. Raises ValueError without sound."""
+    with _open(path, "audio") as container:
         stream = container.streams.audio[0]
         if stream.duration:
             return float(stream.duration * stream.time_base)
@@ -83,43 +84,44 @@ def sound_seconds(path: str | Path) -> float | None:
 def read_sound(path: str | Path, rate: int) -> Iterator[np.ndarray]:
     """The sound of any file as blocks [n] float32 of about a second, at `rate` Hz, the mean of all channels.
 
-    Raises ValueError where there is none, it cannot be decoded, or it holds values that are no numbers.
+    Raises ValueError for a file without sound, sound that cannot be decoded, and values that are no numbers.
     """
-    held = []
-    for frame in _sound(path, rate):
-        held.append(frame.to_ndarray().mean(0))
-        if sum(map(len, held)) >= rate:
-            yield _finite(np.concatenate(held), path)
-            held = []
-    if held:
-        yield _finite(np.concatenate(held), path)
+    pieces = []
+    for frame in _decoded_sound(path, rate):
+        pieces.append(frame.to_ndarray().mean(0))
+        if sum(map(len, pieces)) >= rate:
+            yield _check_finite(np.concatenate(pieces), path)
+            pieces = []
+    if pieces:
+        yield _check_finite(np.concatenate(pieces), path)
 
 
-def _finite(samples: np.ndarray, path: str | Path) -> np.ndarray:
+def _check_finite(samples: np.ndarray, path: str | Path) -> np.ndarray:
     if not np.isfinite(samples).all():
         raise ValueError(f"The sound of {path} holds values that are no numbers. Export it again.")
     return samples
 
 
-def _sound(path: str | Path, rate: int, layout: str | None = None) -> Iterator[av.AudioFrame]:
-    """Decoded sound as planes of floats, timed by its samples; mixed to a layout without growing louder."""
-    with _opened(path, "audio") as container:
-        resampler, sent = av.AudioResampler("fltp", layout, rate, options={"rematrix_maxval": "1"}), 0
-        for decoded in chain(container.decode(audio=0), [None]):  # None: what the resampler still holds
+def _decoded_sound(path: str | Path, rate: int, layout: str | None = None) -> Iterator[av.AudioFrame]:
+    """Decoded sound as planes of floats, timed by its samples; mixing to a layout does not raise its level."""
+    with _open(path, "audio") as container:
+        resampler = av.AudioResampler("fltp", layout, rate, options={"rematrix_maxval": "1"})
+        samples = 0  # so far
+        for decoded in chain(container.decode(audio=0), [None]):  # None flushes the resampler
             for frame in resampler.resample(decoded):
-                frame.pts, frame.time_base = sent, Fraction(1, rate)
-                sent += frame.samples
+                frame.pts, frame.time_base = samples, Fraction(1, rate)
+                samples += frame.samples
                 yield frame
 
 
 @contextmanager
-def _opened(path: str | Path, kind: str) -> Iterator[av.container.InputContainer]:
-    """A media file that has a stream of a kind; what FFmpeg says against it becomes a sentence."""
+def _open(path: str | Path, kind: str) -> Iterator[av.container.InputContainer]:
+    """A media file that has a stream of a kind ("video" or "audio"). FFmpeg's errors become ValueErrors."""
     what = {"video": "picture", "audio": "sound"}[kind]
     if not Path(path).is_file():
         raise ValueError(f"{path} is not there. Correct its name.")
     try:
-        with av.open(f"file:{path}") as container:  # a colon in the name is no protocol
+        with av.open(f"file:{path}") as container:  # so that a colon in the name is no protocol
             if not getattr(container.streams, kind):
                 raise ValueError(f"{path} holds no {what}. Give a file that does.")
             yield container
@@ -132,17 +134,22 @@ def _opened(path: str | Path, kind: str) -> Iterator[av.container.InputContainer
 class Writer:
     """An MP4 video (H.264) with the sound of another file (AAC); use it in a `with` statement.
 
-    It appears under its name when the block ends well; otherwise what was there stays. label: mark it as generated, in
-    a corner of the picture and in the file's comment. Raises ValueError for another ending than .mp4.
+    The file is replaced when the block ends without an exception; otherwise it stays unchanged. label: mark the video
+    as generated, in a corner of the picture and in the file's comment. Raises ValueError for a name that does not end
+    in .mp4.
     """
 
     def __init__(self, path: str | Path, fps: Fraction, sound: str | Path, label: bool = True):
-        self.path, self.fps, self.sound, self.label = Path(path), fps, sound, label
+        self.path = Path(path)
+        self.fps = fps
+        self.sound = sound
+        self.label = label
         if self.path.suffix.lower() != ".mp4":
             raise ValueError(f"The result is an MP4 video: call it {self.path.stem}.mp4, not {self.path.name}.")
         self.partial = self.path.with_name(f".{self.path.stem}.partial.mp4")
-        self.size, self.count = None, 0  # width and height, both even, as H.264 wants them; frames so far
-        self._heard = 0  # seconds of sound so far
+        self.size = None  # width and height, both even, as H.264 requires
+        self.count = 0  # frames so far
+        self._sound_end = 0  # seconds of sound so far
 
     def __enter__(self) -> Writer:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -152,7 +159,7 @@ class Writer:
         return self
 
     def write(self, picture: np.ndarray) -> None:
-        """Add a frame, all of one size, and the sound that is heard until it ends."""
+        """Add a frame, and the sound up to its end. All frames have the size of the first."""
         height, width = picture.shape[:2]
         if not self.size:
             self._begin(width + width % 2, height + height % 2)
@@ -175,19 +182,19 @@ class Writer:
         self._video = self._container.add_stream("libx264", self.fps, {"preset": "veryfast", "crf": "18"})
         self._video.width, self._video.height, self._video.pix_fmt = width, height, "yuv420p"
         self._video.codec_context.time_base = 1 / self.fps
-        # said in the file, so that every player turns the colours back as they were turned here
+        # stored in the file, so that every player converts the colours back in the same way
         self._video.codec_context.colorspace = Colorspace.ITU709
         self._video.codec_context.color_range = ColorRange.MPEG
         self._video.codec_context.color_primaries = ColorPrimaries.BT709
         self._video.codec_context.color_trc = ColorTrc.BT709
         rate, layout = _aac_format(self.sound)
         self._audio = self._container.add_stream("aac", rate, layout=layout)
-        self._sound = _sound(self.sound, rate, layout)
+        self._sound = _decoded_sound(self.sound, rate, layout)
 
     def _write_sound(self, until: Fraction | float) -> None:
-        """Sound up to a time in seconds: side by side with the pictures, neither has to wait in memory."""
-        while self._heard < until and (frame := next(self._sound, None)):
-            self._heard = (frame.pts + frame.samples) * frame.time_base
+        """Write sound up to a time in seconds: interleaved with pictures, neither has to wait in memory."""
+        while self._sound_end < until and (frame := next(self._sound, None)):
+            self._sound_end = (frame.pts + frame.samples) * frame.time_base
             self._container.mux(self._audio.encode(frame))
 
     def __exit__(self, kind, error, trace) -> None:
@@ -205,7 +212,7 @@ class Writer:
 
 def _aac_format(path: str | Path) -> tuple[int, str]:
     """The sample rate and layout nearest to a file's own that AAC players know."""
-    with _opened(path, "audio") as container:
+    with _open(path, "audio") as container:
         own = container.streams.audio[0]
         rate = min((48_000, 44_100, 32_000, 24_000, 22_050, 16_000), key=lambda rate: abs(rate - own.rate))
         return rate, "mono" if own.channels == 1 else "stereo"
@@ -217,7 +224,7 @@ def _draw_label(picture: np.ndarray) -> None:
     scale = max(0.35, min(height, width) / 900)
     left, bottom, rim = round(10 * scale), height - round(10 * scale), max(1, round(scale))
     shifts = [(x, y) for x in (-rim, 0, rim) for y in (-rim, 0, rim)]
-    for colour, places in ((0, 0, 0), shifts), ((255, 255, 255), [(0, 0)]):
-        for x, y in places:
-            place, style = (left + x, bottom + y), (cv2.FONT_HERSHEY_SIMPLEX, scale, colour, rim, cv2.LINE_AA)
-            cv2.putText(picture, LABEL, place, *style)
+    for colour, offsets in (((0, 0, 0), shifts), ((255, 255, 255), [(0, 0)])):
+        for x, y in offsets:
+            origin = (left + x, bottom + y)
+            cv2.putText(picture, LABEL, origin, cv2.FONT_HERSHEY_SIMPLEX, scale, colour, rim, cv2.LINE_AA)
