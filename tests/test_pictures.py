@@ -1,6 +1,6 @@
-"""What the rooms that look at pictures take for one: usual files, and what is wrong with them in notes and sentences.
+"""What the notebooks about pictures accept as one: usual files, with notes and errors for what is wrong with them.
 
-Each room has its own `open_picture`, so that its pipeline can be copied alone; they are held to be the same.
+Each notebook has its own `open_picture`, so that its pipeline can be copied alone; a test holds them equal.
 """
 
 import inspect
@@ -24,13 +24,13 @@ def saved(path: Path, image: Image.Image, **options) -> Path:
 
 
 @pytest.fixture(params=[janus_pro, minicpm_v], ids=["janus_pro", "minicpm_v"])
-def room(request):
+def pipeline(request):
     return request.param
 
 
 @pytest.fixture
-def open_picture(room):
-    return room.open_picture
+def open_picture(pipeline):
+    return pipeline.open_picture
 
 
 def test_there_is_one_source():
@@ -71,8 +71,8 @@ def test_a_bomb_is_refused_before_it_is_unpacked(open_picture, tmp_path, monkeyp
         open_picture(declared(tmp_path / "a.png", *size))
 
 
-def test_a_picture_in_memory_has_the_same_limits(room, open_picture, monkeypatch):
-    monkeypatch.setattr(room, "MAX_PIXELS", 2_000_000)
+def test_a_picture_in_memory_has_the_same_limits(pipeline, open_picture, monkeypatch):
+    monkeypatch.setattr(pipeline, "MAX_PIXELS", 2_000_000)
     with pytest.raises(ValueError, match="The picture has 2000 x 1001 pixels; up to 2 million"):
         open_picture(Image.new("L", (2000, 1001)))
 

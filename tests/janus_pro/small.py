@@ -1,4 +1,4 @@
-"""Small random checkpoints in both spellings, with a tokenizer, for the tests of this room."""
+"""Small random checkpoints in both spellings, with a tokenizer, for the tests of this notebook."""
 
 import json
 import string

@@ -1,4 +1,4 @@
-"""Small random checkpoints and their IR folders, made once for the tests of this room."""
+"""Small random checkpoints and their IR folders, made once for the tests of this notebook."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Small random checkpoints of both versions, with tokenizers, for the tests of this room."""
+"""Small random checkpoints of both versions, with tokenizers, for the tests of this notebook."""
 
 import json
 import string
