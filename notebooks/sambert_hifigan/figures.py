@@ -1,6 +1,6 @@
-"""Pictures of the lesson: the network, the mel spectrogram of a sentence with what is said when, and bars of quality.
+"""Figures: the network, and the mel spectrogram of a sentence with its syllables.
 
-No font that comes with matplotlib has Chinese characters: syllables are written in pinyin.
+Syllables are written in pinyin, since no font of matplotlib has Chinese characters.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ STAGES = (
 )
 
 
-def network_picture() -> Figure:
-    """From text to sound, with the embeddings of speaker and emotion, and the two parts that hear what they said."""
+def network_figure() -> Figure:
+    """The sub-models from text to sound, with the embeddings and the two autoregressive loops."""
     figure = Figure(figsize=(9, 3), layout="constrained")
     axes = figure.subplots()
     chain = [box(axes, x, 1, *stage, size=7) for x, stage in enumerate(STAGES)]
@@ -49,24 +49,27 @@ def network_picture() -> Figure:
 
 
 def labels(spoken: Spoken, frontend: Frontend) -> list[tuple[str, int]]:
-    """Every syllable of a sentence in pinyin, or its break as a mark, with its frames."""
-    syllables = (x for feet, _ in frontend.read(spoken.text) for foot in feet for word in foot for x in word)
-    found = []
+    """The syllables of a sentence in pinyin and its breaks as punctuation marks, with their numbers of frames."""
+    feet = (foot for phrase, _ in frontend.read(spoken.text) for foot in phrase)
+    syllables = (syllable for foot in feet for word in foot for syllable in word)
+    texts = []
     for text, frames in spoken.durations:
         if text in BREAKS:
-            found.append((BREAKS[text], frames))
+            texts.append((BREAKS[text], frames))
         else:
             syllable = next(syllables)
             coloured = "r" if syllable.pinyin.endswith("r") and syllable.pinyin != "er" else ""
             plain = syllable.pinyin.removesuffix(coloured)
             tone = "" if syllable.tone == 5 else str(syllable.tone)
-            found.append((to_tone(plain + tone) + coloured, frames))
-    return found
+            texts.append((to_tone(plain + tone) + coloured, frames))
+    return texts
 
 
-def mel_picture(spoken: Spoken, frontend: Frontend, source: bool) -> Figure:
-    """The mel spectrogram of a sentence, with its pitch where the vocoder has a source of sines, and under it what is
-    said when. source: whether the last two channels are pitch (Hz) and voicing."""
+def mel_figure(spoken: Spoken, frontend: Frontend, source: bool) -> Figure:
+    """The mel spectrogram of a sentence above its syllables, with the pitch if the vocoder has a source of sines.
+
+    source: whether the last two channels are pitch (Hz) and voicing.
+    """
     mel = spoken.mel[:-2] if source else spoken.mel
     frame = spoken.seconds / mel.shape[1]
     figure = Figure(figsize=(9, 3), layout="constrained")
@@ -74,17 +77,18 @@ def mel_picture(spoken: Spoken, frontend: Frontend, source: bool) -> Figure:
     axes.imshow(mel, origin="lower", aspect="auto", extent=(0, spoken.seconds, 0, len(mel)), cmap="magma")
     axes.set_ylabel("mel channel", color=INK)
     if source:
-        pitch, times = np.where(spoken.mel[-1] > 0, spoken.mel[-2], np.nan), (np.arange(mel.shape[1]) + 0.5) * frame
-        beside = axes.twinx()
-        beside.plot(times, pitch, color="#7fe0ff", linewidth=1.4)
-        beside.set_ylabel("pitch (Hz)", color=INK)
-        beside.set_ylim(0, 500)
-    told = labels(spoken, frontend)
-    edges = np.concatenate([[0], np.cumsum([frames for _, frames in told])]) * frame
+        pitch = np.where(spoken.mel[-1] > 0, spoken.mel[-2], np.nan)
+        times = (np.arange(mel.shape[1]) + 0.5) * frame
+        pitch_axes = axes.twinx()
+        pitch_axes.plot(times, pitch, color="#7fe0ff", linewidth=1.4)
+        pitch_axes.set_ylabel("pitch (Hz)", color=INK)
+        pitch_axes.set_ylim(0, 500)
+    texts = labels(spoken, frontend)
+    edges = np.concatenate([[0], np.cumsum([frames for _, frames in texts])]) * frame
     for edge in edges[1:-1]:
         axes.axvline(edge, color="white", linewidth=0.5, alpha=0.6)
     middles = [(begin + end) / 2 for begin, end in pairwise(edges)]
-    shown = [(x, text) for x, (text, frames) in zip(middles, told, strict=True) if frames * frame and text]
+    shown = [(x, text) for x, (text, frames) in zip(middles, texts, strict=True) if frames and text]
     axes.set_xticks([x for x, _ in shown], [text for _, text in shown], fontsize=8, color=INK)
     axes.set_xlabel(f"{spoken.seconds:.2f} seconds", color=INK)
     return figure

@@ -6,7 +6,7 @@ import torch
 
 from notebooks.sambert_hifigan.network.acoustic import KanTtsSAMBERT, band_of, frames_of, stretch
 from notebooks.sambert_hifigan.network.layers import Part, PositionEncoder
-from tests.sambert_hifigan.networks import ACOUSTIC, KINDS, acoustic, sentence, traced
+from tests.sambert_hifigan.small import ACOUSTIC, KINDS, acoustic, sentence, traced
 
 RELEASED = {
     "max_len": 800,
@@ -37,7 +37,12 @@ RELEASED = {
     "postnet_ffn_inner_dim": 512,
     "postnet_shift": 17,
     "postnet_lstm_units": 128,
-    **{"sy": 147, "tone": 10, "syllable_flag": 8, "word_segment": 8, "emotion": 36, "speaker": 4},
+    "sy": 147,
+    "tone": 10,
+    "syllable_flag": 8,
+    "word_segment": 8,
+    "emotion": 36,
+    "speaker": 4,
 }
 SE = {"SE": True, "NSF": True, "num_mels": 82, "speaker_units": 192}
 
@@ -85,7 +90,7 @@ def test_another_speaker_sounds_different(kind):
 
 @torch.inference_mode()
 def test_a_sentence_longer_than_the_table_of_positions():
-    network, given = acoustic(max_len=5), sentence(phones=9)
+    network, given = acoustic(max_len=5), sentence(phonemes=9)
     assert close(network(*given).mel, acoustic(max_len=40)(*given).mel, 0)
 
 
@@ -101,7 +106,7 @@ def test_durations_round_and_the_longest_gives_the_band():
     assert [band_of((durations[:, :n] + 1).log(), 3) for n in (1, 3, 4, 5)] == [0, 2, 2, 3]
 
 
-def test_phones_are_stretched_to_frames():
+def test_phonemes_are_stretched_to_frames():
     token, place = stretch(torch.tensor([[2, 0, 3, 2], [1, 1, 0, 0]]), 3)
     assert token.tolist() == [[0, 0, 2, 2, 2, 3, 3, 0, 0], [0, 1, 0, 0, 0, 0, 0, 0, 0]]
     assert place.tolist() == [[1, 2, 1, 2, 3, 1, 2, 0, 0], [1, 1, 0, 0, 0, 0, 0, 0, 0]]
@@ -114,8 +119,8 @@ def test_decoding_step_by_step_is_decoding_at_once(band):
     decoder = acoustic().decoder
     memory = torch.randn(2, 8, 3 * 8 + 6 + 4, generator=torch.Generator().manual_seed(1))
     made = decoder.infer(memory, band)
-    assert close(decoder.teach(memory, made, band), made)
-    other = decoder.teach(memory, made, band + 1)
+    assert close(decoder.teacher_forced(memory, made, band), made)
+    other = decoder.teacher_forced(memory, made, band + 1)
     assert close(other, made) == (band == 50)
 
 
@@ -136,8 +141,8 @@ def test_durations_step_by_step_are_durations_at_once():
     predictor = acoustic().variance_adaptor.duration_predictor
     condition = torch.randn(2, 7, 18, generator=torch.Generator().manual_seed(1))
     made = predictor.infer(condition)
-    assert close(predictor.teach(condition, made), made)
-    assert not close(predictor.teach(condition, made.roll(1, 1)), made, 1e-3)
+    assert close(predictor.teacher_forced(condition, made), made)
+    assert not close(predictor.teacher_forced(condition, made.roll(1, 1)), made, 1e-3)
 
 
 @torch.inference_mode()
@@ -151,11 +156,11 @@ def test_padding_changes_nothing(kind):
     text, condition, pitch, energy = network.variance_adaptor(text, voice, mood, mask)
     durations = network.variance_adaptor.duration_predictor.infer(condition)
     frames = frames_of(durations) * mask
-    memory, _ = network.remember(text, voice, mood, *stretch(frames, network.r))
+    memory, _ = network.build_memory(text, voice, mood, *stretch(frames, network.r))
     groups = -(-frames.sum(1) // network.r)
     there = torch.arange(memory.shape[1]) < groups[:, None]
     target = torch.randn(2, memory.shape[1] * network.r, network.decoder.mels)
-    mel = network.decoder.teach(memory, target, 2, there)
+    mel = network.decoder.teacher_forced(memory, target, 2, there)
     refined = network.mel_postnet(mel, torch.arange(mel.shape[1]) < frames.sum(1)[:, None])
     for row, length in enumerate(lengths):
         one = slice(row, row + 1)
@@ -163,9 +168,9 @@ def test_padding_changes_nothing(kind):
         own_text, own_condition, own_pitch, own_energy = network.variance_adaptor(*alone)
         assert close(own_pitch, pitch[one, :length]) and close(own_energy, energy[one, :length])
         assert close(own_condition, condition[one, :length])
-        own, _ = network.remember(own_text, *alone[1:], *stretch(frames[one, :length], network.r))
+        own, _ = network.build_memory(own_text, *alone[1:], *stretch(frames[one, :length], network.r))
         assert close(own, memory[one, : own.shape[1]])
-        own_mel = network.decoder.teach(own, target[one, : own.shape[1] * network.r], 2)
+        own_mel = network.decoder.teacher_forced(own, target[one, : own.shape[1] * network.r], 2)
         assert close(own_mel, mel[one, : own_mel.shape[1]])
         total = int(frames[row].sum())
         assert close(network.mel_postnet(own_mel[:, :total]), refined[one, :total])
@@ -176,10 +181,10 @@ def test_training_reaches_every_weight(kind):
     network = acoustic(kind).train()
     text, voice, mood = network.encode(*sentence(kind, batch=2))
     text, condition, pitch, energy = network.variance_adaptor(text, voice, mood)
-    durations = network.variance_adaptor.duration_predictor.teach(condition, torch.rand(2, 9))
+    durations = network.variance_adaptor.duration_predictor.teacher_forced(condition, torch.rand(2, 9))
     frames = torch.full((2, 9), 2)
-    memory, _ = network.remember(text, voice, mood, *stretch(frames, 3))
-    mel = network.decoder.teach(memory, torch.randn(2, 18, network.decoder.mels), 1)
+    memory, _ = network.build_memory(text, voice, mood, *stretch(frames, 3))
+    mel = network.decoder.teacher_forced(memory, torch.randn(2, 18, network.decoder.mels), 1)
     mel = mel + network.mel_postnet(mel)
     sum(x.square().sum() for x in (pitch, energy, durations, mel)).backward()
     assert not [name for name, x in network.named_parameters() if x.requires_grad and not x.grad.any()]
@@ -201,16 +206,16 @@ def test_the_traced_parts_speak_as_the_whole(kind):
     """Each part is traced on inputs of other lengths than the sentence's; steps carry their state by hand."""
     network = acoustic(kind)
     adaptor, decoder = network.variance_adaptor, network.decoder
-    sample = sentence(kind, phones=4, seed=1)
+    sample = sentence(kind, phonemes=4, seed=1)
     voices = network.encode(*sample)
     text, condition, _, _ = adaptor(*voices)
     token, place = stretch(torch.tensor([[2, 1, 3, 1]]), network.r)
-    memory, ahead = network.remember(text, *voices[1:], token, place)
+    memory, ahead = network.build_memory(text, *voices[1:], token, place)
     frame, cache, band = torch.zeros(1, 1, decoder.mels), torch.zeros(3, 1, 2, 32), torch.tensor(2)
     encode = traced(Part(network, "encode"), *sample)
     adapt = traced(adaptor, *voices)
     last = traced(adaptor.duration_predictor, torch.zeros(1, 1), condition[:, :1], *adaptor.duration_predictor.start(1))
-    remember = traced(Part(network, "remember"), text, *voices[1:], token, place)
+    build_memory = traced(Part(network, "build_memory"), text, *voices[1:], token, place)
     step = traced(decoder, frame, memory[:, :1], ahead[:, :, :3], cache, band)
     finish = traced(Part(network, "finish"), torch.randn(1, 5, decoder.mels))
 
@@ -228,7 +233,7 @@ def test_the_traced_parts_speak_as_the_whole(kind):
         durations.append(made)
     durations = torch.cat(durations[1:], 1)
     assert close(durations, expected.log_durations)
-    memory, ahead = remember(text, voice, mood, *stretch(frames_of(durations), network.r))
+    memory, ahead = build_memory(text, voice, mood, *stretch(frames_of(durations), network.r))
     frames, cache, band = [torch.zeros(1, 1, 3 * decoder.mels)], decoder.start(1), expected.band
     for group in range(memory.shape[1]):
         window = ahead[:, :, group : group + band + 1]

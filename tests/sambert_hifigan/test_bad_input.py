@@ -6,10 +6,9 @@ import shutil
 import numpy as np
 import pytest
 
-from notebooks.sambert_hifigan.pipeline import Synthesizer, synthesizer
+from notebooks.sambert_hifigan.pipeline import FP32_PROPERTIES, Synthesizer, synthesizer
 from notebooks.sambert_hifigan.pipeline.frontend import Unspeakable
-from tests.sambert_hifigan.networks import EXACT
-from tests.sambert_hifigan.voices import NAMES, embedding
+from tests.sambert_hifigan.small import NAMES, embedding
 
 
 @pytest.mark.parametrize("text", ["", "   \n", "。，！", "……", "“”"])
@@ -42,7 +41,7 @@ def test_an_unknown_speaker_of_embeddings(synthesizers):
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         (np.zeros(5), "has 5 numbers. A speaker's embedding of this voice has 6"),
         (np.ones((2, 6)), "has 12 numbers"),
@@ -56,8 +55,8 @@ def test_an_unknown_speaker_of_embeddings(synthesizers):
     ],
     ids=str,
 )
-def test_an_embedding_that_is_none(given, told, synthesizers):
-    with pytest.raises(ValueError, match=f"^The speaker's embedding .*{told}"):
+def test_an_embedding_that_is_none(given, message, synthesizers):
+    with pytest.raises(ValueError, match=f"^The speaker's embedding .*{message}"):
         synthesizers["se"].stream("你好", given)
 
 
@@ -99,7 +98,7 @@ def test_a_sentence_longer_than_the_model_has_positions_for(synthesizers):
 
 @pytest.mark.parametrize("value", [np.nan, -9, 1e9])
 def test_lengths_that_make_no_sense(value, synthesizers, monkeypatch):
-    monkeypatch.setattr(Synthesizer, "_durations", lambda self, condition: np.full(condition.shape[1], value))
+    monkeypatch.setattr(Synthesizer, "durations", lambda self, condition: np.full(condition.shape[1], value))
     with pytest.raises(ValueError, match="gives symbols no sensible lengths"):
         synthesizers["plain"]("你好", NAMES[0])
 
@@ -127,7 +126,7 @@ def test_a_folder_that_is_not_whole(irs, tmp_path):
 
 def test_a_device_that_is_not_there(irs):
     with pytest.raises(ValueError, match="does not run on 'TPU'. There are: .*CPU"):
-        Synthesizer(irs["plain"], "TPU", **EXACT)
+        Synthesizer(irs["plain"], "TPU", **FP32_PROPERTIES)
 
 
 def test_what_a_thread_failed_at_does_not_stop_the_others(synthesizers, monkeypatch):

@@ -1,45 +1,45 @@
-"""The speed rows: every runtime says the same, ratios are to PyTorch, the seeded voice has the released size."""
+"""The speed rows: all runtimes agree, ratios are to PyTorch, the random voice has the released size."""
 
 import numpy as np
 import pytest
 import torch
 
 from notebooks.sambert_hifigan.convert import quantize, to_ir
-from notebooks.sambert_hifigan.measuring import bench, random_checkpoint
-from notebooks.sambert_hifigan.measuring import runtimes as peers
+from notebooks.sambert_hifigan.measuring import bench, random_checkpoint, runtimes
 from notebooks.sambert_hifigan.network.acoustic import KanTtsSAMBERT, load_acoustic
 from notebooks.sambert_hifigan.network.vocoder import Generator, load_vocoder, stored_shapes
-from notebooks.sambert_hifigan.pipeline import EXACT, Synthesizer, parts_of
-from tests.sambert_hifigan import networks
-from tests.sambert_hifigan.voices import NAMES, SIZES
+from notebooks.sambert_hifigan.pipeline import FP32_PROPERTIES, Synthesizer, parts_of
+from tests.sambert_hifigan import small as networks
+from tests.sambert_hifigan.small import NAMES, TABLE_SIZES
 from utils import report
 
 SENTENCE = "你好，再见。"
-SMALL = networks.ACOUSTIC | SIZES | {"speaker": 4, "max_len": 120}
+SMALL = networks.ACOUSTIC | TABLE_SIZES | {"speaker": 4, "max_len": 120}
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """A seeded voice of a toy's size: checkpoint folder, IR, and the IR of INT8."""
-    folder = tmp_path_factory.mktemp("seeded")
-    voice = random_checkpoint.seeded_voice(folder / "voice", SMALL, networks.VOCODER, 2400)
+    """A small random voice: checkpoint folder, IR, and the IR of INT8."""
+    folder = tmp_path_factory.mktemp("random")
+    voice = random_checkpoint.random_voice(folder / "voice", SMALL, networks.VOCODER, 2400)
     ir = to_ir(voice, folder / "ir", half=False)
     mels = [spoken.mel for spoken in Synthesizer(ir).stream(SENTENCE, random_checkpoint.SPEAKER)]
     return voice, ir, quantize(ir, mels, folder / "int8")
 
 
-def runtimes(voice, ir, folder, speaker):
-    """Every runtime but torch.compile, what the first was given, and the sentence."""
+def make_runtimes(voice, ir, folder, speaker):
+    """Every runtime but torch.compile, the inputs of the first, the sentence, and the configuration."""
     acoustic, vocoder = load_acoustic(voice / "am"), load_vocoder(voice / "voc")
-    ours = peers.Converted(ir, **EXACT)
-    reading = peers.read(ours.synthesizer, speaker, SENTENCE)
-    made = {"eager": peers.Stepwise(peers.eager(peers.modules(acoustic, vocoder)), acoustic), "openvino": ours}
-    given = peers.say(made["eager"], reading, ours.synthesizer.config)
-    steps = peers.onnx(peers.modules(acoustic, vocoder), made["eager"].examples(given), folder)
-    return made | {"onnx": peers.Stepwise(steps, acoustic)}, given, reading, ours.synthesizer.config
+    ours = runtimes.OpenVINORuntime(ir, **FP32_PROPERTIES)
+    sentence, config = runtimes.read_sentence(ours.synthesizer, speaker, SENTENCE), ours.synthesizer.config
+    eager = runtimes.StepwiseRuntime(runtimes.eager(runtimes.modules(acoustic, vocoder)), acoustic)
+    inputs = runtimes.synthesize(eager, sentence, config)
+    steps = runtimes.onnx(runtimes.modules(acoustic, vocoder), eager.examples(inputs), folder)
+    by_name = {"eager": eager, "openvino": ours, "onnx": runtimes.StepwiseRuntime(steps, acoustic)}
+    return by_name, inputs, sentence, config
 
 
-def test_the_seeded_voice_has_the_released_size():
+def test_the_random_voice_has_the_released_size():
     with torch.device("meta"):
         acoustic = KanTtsSAMBERT({"Model": {"KanTtsSAMBERT": {"params": random_checkpoint.ACOUSTIC}}})
         vocoder = Generator({"Model": {"Generator": {"params": random_checkpoint.VOCODER}}})
@@ -47,22 +47,22 @@ def test_the_seeded_voice_has_the_released_size():
     assert sum(shape.numel() for shape in stored_shapes(vocoder).values()) == 4_879_004 and vocoder.hop == 200
 
 
-def test_every_symbol_of_the_seeded_voice_lasts_as_long(small):
+def test_every_symbol_of_the_random_voice_lasts_as_long(small):
     (spoken,) = Synthesizer(small[1]).stream(SENTENCE, random_checkpoint.SPEAKER)
     assert [frames for _, frames in spoken.durations] == [18, 18, 9, 18, 18, 9]
     assert spoken.samples.std() > 1e-3 and np.isfinite(spoken.samples).all()
 
 
 @pytest.mark.parametrize("kind", networks.KINDS)
-def test_all_runtimes_say_the_same(kind, checkpoints, irs, synthesizers, tmp_path):
-    made, given, reading, config = runtimes(checkpoints[kind], irs[kind], tmp_path, NAMES[1])
+def test_all_runtimes_agree(kind, checkpoints, irs, synthesizers, tmp_path):
+    by_name, expected, sentence, config = make_runtimes(checkpoints[kind], irs[kind], tmp_path, NAMES[1])
     (spoken,) = synthesizers[kind].stream(SENTENCE, NAMES[1])
-    assert given["sound"][0].shape[2] == len(spoken.samples)
-    assert set(given) - {"durations", "sound"} < set(parts_of(config))
+    assert expected["sound"][0].shape[2] == len(spoken.samples)
+    assert set(expected) - {"durations", "sound"} < set(parts_of(config))
     for name in ("openvino", "onnx"):
-        said = peers.say(made[name], reading, config)
-        for part, inputs in given.items():
-            for ours, theirs in zip(said[part], inputs, strict=True):
+        found = runtimes.synthesize(by_name[name], sentence, config)
+        for part, inputs in expected.items():
+            for ours, theirs in zip(found[part], inputs, strict=True):
                 scale = max(1.0, np.abs(theirs).max())
                 assert np.shape(ours) == np.shape(theirs) and np.abs(ours - theirs).max() < 2e-3 * scale, (name, part)
 
@@ -71,7 +71,7 @@ def test_all_runtimes_say_the_same(kind, checkpoints, irs, synthesizers, tmp_pat
 def test_a_call_for_every_step_makes_the_same_and_forgets_the_sentence_before(band):
     network = networks.acoustic()
     decoder, predictor = network.decoder, network.variance_adaptor.duration_predictor
-    stateful, random = peers.Stateful(network), torch.Generator().manual_seed(0)
+    stateful, random = runtimes.StatefulRuntime(network), torch.Generator().manual_seed(0)
     memory = torch.randn(1, 11, decoder.dec_in_proj.in_features - decoder.width, generator=random)
     condition = torch.randn(1, 7, stateful.requests["duration"].model_inputs[1].shape[2], generator=random)
     with torch.inference_mode():
@@ -99,7 +99,9 @@ def test_rows_name_every_runtime_and_pass_the_schema(small, tmp_path, monkeypatc
         amount = row["throughput"] * row["median_ms"] / 1e3
         assert amount == pytest.approx(seconds)
         assert row["ratio_to_torch"] == 1 or row["runtime"] != bench.EAGER
-    assert {row["workload"].partition(", 0")[0] for row in rows if row["precision"] == "INT8"} == set(bench.ARITHMETIC)
+    assert {row["workload"].partition(", 0")[0] for row in rows if row["precision"] == "INT8"} == set(
+        bench.VOCODER_WORKLOADS
+    )
     assert notes["read bandwidth, GB/s"] == 20 and "share of it that the vocoder reaches at BF16" in notes
     path = report.save(
         "sambert_hifigan", model="tiny", device="CPU", parity=[], quality=[], speed=rows, folder=tmp_path

@@ -7,7 +7,7 @@ import yaml
 
 from notebooks.sambert_hifigan.network.acoustic import FORMULAS, KanTtsSAMBERT, load_acoustic, save_acoustic
 from notebooks.sambert_hifigan.network.vocoder import Generator, load_vocoder, save_vocoder
-from tests.sambert_hifigan.networks import NSF, SIZES, VOCODER, acoustic, sentence, vocoder
+from tests.sambert_hifigan.small import NSF, SIZES, VOCODER, acoustic, sentence, vocoder
 
 
 def normed(network: Generator) -> dict[str, torch.Tensor]:

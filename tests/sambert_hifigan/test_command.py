@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from notebooks.sambert_hifigan import __main__ as command
-from notebooks.sambert_hifigan.convert import voice
+from notebooks.sambert_hifigan import convert
 from notebooks.sambert_hifigan.pipeline import Spoken, Synthesizer
-from tests.sambert_hifigan.voices import NAMES, RATE
+from tests.sambert_hifigan.small import NAMES, RATE
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def test_the_command(irs, folder):
 
 
 def test_without_a_folder_it_is_the_tiny_voice(irs, folder, monkeypatch, capsys):
-    monkeypatch.setattr(voice, "prepare", lambda: irs["nsf"])
+    monkeypatch.setattr(convert, "prepare", lambda: irs["nsf"])
     given = ["--text", "你好", "--speaker", NAMES[1], "--speed", "2", "--seed", "4"]
     assert command.main(given) == 0
     assert capsys.readouterr().out.startswith("out.wav: ")

@@ -12,10 +12,21 @@ import yaml
 
 from notebooks.sambert_hifigan.convert import voice as convert
 from notebooks.sambert_hifigan.network.acoustic import load_acoustic, stretch
-from notebooks.sambert_hifigan.pipeline import Synthesizer, parts_of, source_inputs
+from notebooks.sambert_hifigan.pipeline import FP32_PROPERTIES, Synthesizer, parts_of, source_inputs
 from notebooks.sambert_hifigan.pipeline.frontend import standard_tables
-from tests.sambert_hifigan.networks import EXACT, KINDS, NSF, acoustic, sentence, vocoder
-from tests.sambert_hifigan.voices import NAMES, RATE, SIZES, embedding, networks, voice
+from tests.sambert_hifigan.small import (
+    KINDS,
+    NAMES,
+    NSF,
+    RATE,
+    TABLE_SIZES,
+    acoustic,
+    embedding,
+    sentence,
+    vocoder,
+    voice,
+    voice_networks,
+)
 from utils.speech.sentences.mandarin import HELD_OUT
 
 VOCODERS = {"plain": {}, "causal": {"causal": True}, "nsf": NSF, "causal nsf": NSF | {"causal": True}}
@@ -24,7 +35,7 @@ every_vocoder = pytest.mark.parametrize("kind", VOCODERS)
 
 
 def request(model: ov.Model | Path, **properties) -> ov.InferRequest:
-    return ov.Core().compile_model(model, "CPU", EXACT | properties).create_infer_request()
+    return ov.Core().compile_model(model, "CPU", FP32_PROPERTIES | properties).create_infer_request()
 
 
 def assert_close(ours: np.ndarray, theirs: torch.Tensor, tolerance: float = 1e-5) -> None:
@@ -37,14 +48,14 @@ def run(part: ov.InferRequest, **inputs: torch.Tensor):
 
 
 @torch.inference_mode()
-def parts(network, kind: str, phones: int) -> dict[str, torch.Tensor]:
+def parts(network, kind: str, phonemes: int) -> dict[str, torch.Tensor]:
     """What goes in and comes out of the sub-models for a sentence, by the names of their ports."""
-    ling, emotion, speaker = sentence(kind, phones)
+    ling, emotion, speaker = sentence(kind, phonemes)
     text, speakers, emotions = network.encode(ling, emotion, speaker)
     adapted, condition, pitch, energy = network.variance_adaptor(text, speakers, emotions)
     result = network(ling, emotion, speaker)
     token, place = stretch(result.frames, network.r)
-    memory, ahead = network.remember(adapted, speakers, emotions, token, place)
+    memory, ahead = network.build_memory(adapted, speakers, emotions, token, place)
     found = {"ling": ling, "emotion": emotion, "speaker": speaker, "text": text, "speaker_embedding": speakers}
     found |= {"emotion_embedding": emotions, "adapted": adapted, "condition": condition, "pitch": pitch}
     found |= {"energy": energy, "token": token, "place": place, "memory": memory, "ahead": ahead}
@@ -59,18 +70,18 @@ def test_a_part_computes_what_pytorch_does(kind, part, checkpoints, irs):
         request(model),
         *([x.any_name for x in ports] for ports in (model.inputs, model.outputs)),
     )
-    for phones in (1, 9):
-        values = parts(network, kind, phones)
+    for phonemes in (1, 9):
+        values = parts(network, kind, phonemes)
         found = run(compiled, **{name: values[name] for name in inputs})
         for name in outputs:
             assert_close(found[name], values[name], 1e-5 * max(1, float(values[name].abs().max())))
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("phones", [1, 9])
-def test_the_length_of_a_phone_is_told_by_those_before_it(phones, checkpoints, irs):
+@pytest.mark.parametrize("phonemes", [1, 9])
+def test_a_duration_depends_on_those_before_it(phonemes, checkpoints, irs):
     network = load_acoustic(checkpoints["plain"] / "am")
-    condition = parts(network, "plain", phones)["condition"]
+    condition = parts(network, "plain", phonemes)["condition"]
     expected = network.variance_adaptor.duration_predictor.infer(condition)
     model = request(irs["plain"] / "duration.xml")
     for _ in range(2):  # nothing is kept from one sentence to the next
@@ -156,18 +167,18 @@ def test_half_weights_take_half_the_space(checkpoints, irs, tmp_path):
     for part in set(parts_of({"sines": 4})) - {"source"}:  # which has next to no weights
         small, large = (folder / f"{part}.bin" for folder in (half, irs["nsf"]))
         assert small.stat().st_size < 0.56 * large.stat().st_size, part
-    exact, rounded = sounds((irs["nsf"], half), mel(networks("nsf")[1], 30))
+    exact, rounded = sounds((irs["nsf"], half), mel(voice_networks("nsf")[1], 30))
     assert np.abs(rounded - exact).max() < 0.02  # the tiny checkpoint is FP16 itself; constants are rounded here
 
 
 def sounds(folders, spectrogram) -> list[np.ndarray]:
     """Samples of a mel spectrogram by the voices in IR folders, computed exactly."""
-    return [Synthesizer(x, **EXACT).vocode(spectrogram, np.random.default_rng(0)) for x in folders]
+    return [Synthesizer(x, **FP32_PROPERTIES).vocode(spectrogram, np.random.default_rng(0)) for x in folders]
 
 
 @pytest.mark.parametrize("kind", ["plain", "nsf"])
 def test_int8_holds_the_kernels_in_integers_and_stays_close(kind, irs, tmp_path):
-    network = networks(kind)[1]
+    network = voice_networks(kind)[1]
     folder = convert.quantize(irs[kind], [mel(network, 30, seed) for seed in range(3)], tmp_path / "int8")
     operations = ov.Core().read_model(folder / "vocoder.xml").get_ops()
     integers = [x for x in operations if x.get_type_name() == "Constant" and x.get_output_element_type(0) == ov.Type.i8]
@@ -207,16 +218,16 @@ def test_the_embedding_of_a_released_voice_has_its_name(checkpoints, tmp_path):
 
 
 def test_tables_without_a_mask_are_those_of_early_checkpoints():
-    made, spoken = networks()
-    early = acoustic(**{table: size - 1 for table, size in SIZES.items()})
+    made, spoken = voice_networks()
+    early = acoustic(**{table: size - 1 for table, size in TABLE_SIZES.items()})
     early.config["linguistic_unit"] = {"speaker_list": NAMES}
     assert convert.voice_config(Path("early"), early, spoken)["tables"] == standard_tables(NAMES, mask=False)
 
 
-def test_what_does_not_belong_together_is_told(tmp_path, checkpoints):
-    made, spoken = networks()
+def test_parts_that_do_not_fit_together_raise_an_error(tmp_path, checkpoints):
+    made, spoken = voice_networks()
     with pytest.raises(ValueError, match="makes 12 channels, but its vocoder takes 10"):
-        convert.voice_config(Path("it"), networks("nsf")[0], spoken)
+        convert.voice_config(Path("it"), voice_networks("nsf")[0], spoken)
     made.config["linguistic_unit"]["speaker_list"] = "Anna"
     with pytest.raises(ValueError, match="different lengths: speaker 5 and 4"):
         convert.voice_config(Path("it"), made, spoken)
@@ -276,10 +287,12 @@ def test_a_checkpoint_is_converted_once(made):
 
 
 def test_int8_is_calibrated_by_the_voice_itself_and_anew_when_by_more(made, monkeypatch):
-    monkeypatch.setattr(convert, "calibration", lambda ir: [(ir / "vocoder.xml").read_text()] * convert.CALIBRATION)
-    first, count = convert.prepare(precision="INT8"), convert.CALIBRATION
+    monkeypatch.setattr(
+        convert, "calibration", lambda ir: [(ir / "vocoder.xml").read_text()] * convert.CALIBRATION_SENTENCES
+    )
+    first, count = convert.prepare(precision="INT8"), convert.CALIBRATION_SENTENCES
     assert convert.prepare(precision="INT8") == first and count != 3
-    monkeypatch.setattr(convert, "CALIBRATION", 3)
+    monkeypatch.setattr(convert, "CALIBRATION_SENTENCES", 3)
     assert convert.prepare(precision="INT8") != first
     assert made == ["plain True", f"FP16 {count}", "FP16 3"]
 
@@ -288,13 +301,13 @@ def test_calibration_is_composed_sentences_by_all_speakers(irs, monkeypatch):
     said = []
     told = convert.Synthesizer.stream
     monkeypatch.setattr(convert.Synthesizer, "stream", lambda self, *x: said.append(x) or told(self, *x))
-    monkeypatch.setattr(convert, "CALIBRATION", 3)
+    monkeypatch.setattr(convert, "CALIBRATION_SENTENCES", 3)
     mels = convert.calibration(irs["plain"])
     assert [name for _, name in said] == [*NAMES, *NAMES, *NAMES][:3] and len({text for text, _ in said}) == 3
     assert len(mels) >= 3 and not {text for text, _ in said} & set(HELD_OUT)
 
 
-def test_names_that_are_not_known_are_told():
+def test_unknown_names_are_listed():
     with pytest.raises(ValueError, match="no 'tiny' at 'INT4'. Choose from FP32, FP16, INT8."):
         convert.prepare(precision="INT4")
     with pytest.raises(ValueError, match="no 'huge'. Choose from tiny, released."):

@@ -1,4 +1,4 @@
-"""The teacher says what the front end reads: letters for every symbol; sentences cover the syllables."""
+"""The spelling for the teacher has letters for every symbol; training sentences cover the syllables."""
 
 import pytest
 
@@ -39,19 +39,19 @@ def frontend() -> Frontend:
         ("de", 5, ("t", "ɤ")),
     ],
 )
-def test_syllables_are_spelled_in_two_phones(pinyin, tone, letters):
-    assert data._sounds(Syllable("x", pinyin, tone)) == letters
+def test_a_syllable_has_letters_for_initial_and_final(pinyin, tone, letters):
+    assert data.syllable_spelling(Syllable("x", pinyin, tone)) == letters
 
 
 def test_a_syllable_that_mandarin_does_not_have_is_refused():
     with pytest.raises(ValueError, match="'bix'"):
-        data._sounds(Syllable("x", "bix", 1))
+        data.syllable_spelling(Syllable("x", "bix", 1))
 
 
 def test_every_symbol_has_its_letters_and_the_tones_are_those_in_speech(frontend):
     arrows = {"tone1": "→", "tone2": "↗", "tone3": "↓", "tone4": "↘", "tone5": ""}
     for text in mandarin.HELD_OUT:
-        symbols, groups = frontend.symbols(text), data.spelled(frontend.read(text))
+        symbols, groups = frontend.symbols(text), data.kokoro_spelling(frontend.read(text))
         assert len(symbols) == len(groups)
         for symbol, letters in zip(symbols, groups, strict=True):
             if symbol.sy.startswith("#"):
@@ -61,7 +61,7 @@ def test_every_symbol_has_its_letters_and_the_tones_are_those_in_speech(frontend
 
 
 def test_words_in_a_foot_are_apart_and_feet_have_a_symbol_for_it(frontend):
-    assert "".join(data.spelled(frontend.read("我们好，走吧。"))) == "wo↓mən xau↓, ʦou↓ pa."
+    assert "".join(data.kokoro_spelling(frontend.read("我们好，走吧。"))) == "wo↓mən xau↓, ʦou↓ pa."
 
 
 def test_training_sentences_cover_the_syllables_and_leave_out_the_held_out(frontend):

@@ -10,9 +10,10 @@ from gradio_client import Client, handle_file
 
 from notebooks.sambert_hifigan import demo
 from notebooks.sambert_hifigan.pipeline import Spoken
-from notebooks.wav2lip.data.speech import synthesise
-from tests.sambert_hifigan.voices import NAMES, RATE, embedding
+from tests.sambert_hifigan.small import NAMES, RATE, embedding
 from utils.demo import start
+from utils.paths import ROOT
+from utils.speech import sound
 
 TOLD = re.compile(r"^(\d+) sentences?, \d+\.\d s of speech; the first sound after \d+\.\d\d s, made \d+\.\d times")
 TEXT = "今天天气很好。你好！"
@@ -27,7 +28,7 @@ def voice(synthesizers):
 def small(voice):
     """A random voice in the place of the tiny one; whoever is recorded sounds like the second of its speakers."""
 
-    def hear(recording: np.ndarray, sample_rate: int) -> np.ndarray:
+    def embed(recording: np.ndarray, sample_rate: int) -> np.ndarray:
         assert sample_rate == 16_000 and recording.ndim == 1
         if len(recording) < 3 * sample_rate:
             raise ValueError("The recording has 1.0 seconds of speech. Say 3 or more.")
@@ -35,21 +36,18 @@ def small(voice):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo, "_synthesizer", lambda model, device: voice)
-        patch.setattr(demo, "_voiceprint", lambda: hear)
-        patch.setattr(demo, "VOICEPRINT", 6)
+        patch.setattr(demo, "_voiceprint", lambda: embed)
+        patch.setattr(demo, "EMBEDDING_SIZE", 6)
         yield
 
 
 @pytest.fixture(scope="module")
 def recordings(tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("recordings")
-    samples = synthesise("今天天气很好，孩子们在草地上跑来跑去。", "cmn").samples
-    paths = {}
-    for name, said in (("long", samples), ("short", samples[:16_000])):
-        paths[name] = folder / f"{name}.wav"
-        with wave.open(str(paths[name]), "wb") as file:
-            file.setparams((1, 2, 16_000, 0, "NONE", ""))
-            file.writeframes((said * 32767).astype("<i2").tobytes())
+    samples = sound.read(ROOT / "notebooks" / "sambert_hifigan" / "samples" / "recording.mp3", 16_000, 5)
+    paths = {"long": folder / "long.wav", "short": folder / "short.wav"}
+    sound.write_wav(paths["long"], samples, 16_000)
+    sound.write_wav(paths["short"], samples[:16_000], 16_000)
     return paths
 
 
@@ -97,18 +95,18 @@ def test_the_sound_is_told_in_words():
 
 
 def test_a_voice_is_imitated_only_with_consent(recordings):
-    assert (demo.personal(str(recordings["long"]), True) == embedding(1)).all()
+    assert (demo.embed_recording(str(recordings["long"]), True) == embedding(1)).all()
     with pytest.raises(ValueError, match="only with consent"):
-        demo.personal(str(recordings["long"]), False)
+        demo.embed_recording(str(recordings["long"]), False)
     with pytest.raises(ValueError, match="has 1.0 seconds of speech"):
-        demo.personal(str(recordings["short"]), True)
+        demo.embed_recording(str(recordings["short"]), True)
 
 
 def test_only_so_much_of_a_recording_is_read(recordings, monkeypatch):
     heard = []
-    monkeypatch.setattr(demo, "LONGEST_RECORDING_S", 2)
+    monkeypatch.setattr(demo, "MAX_RECORDING_S", 2)
     monkeypatch.setattr(demo, "_voiceprint", lambda: lambda recording, rate: heard.append(len(recording) / rate))
-    demo.personal(str(recordings["long"]), True)
+    demo.embed_recording(str(recordings["long"]), True)
     assert heard == [pytest.approx(2, abs=0.3)]
 
 
@@ -119,7 +117,7 @@ def test_what_is_missing_or_too_long_is_a_sentence(voice):
 
 
 def test_own_voices_are_offered_only_where_they_can_be_had(voice, synthesizers):
-    assert demo._personal(voice) and not demo._personal(synthesizers["plain"])
+    assert demo._takes_recordings(voice) and not demo._takes_recordings(synthesizers["plain"])
 
 
 def test_a_client_gets_sounds_and_sentences(address, recordings):

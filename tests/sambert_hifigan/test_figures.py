@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from notebooks.sambert_hifigan import figures
-from tests.sambert_hifigan.voices import NAMES
-from utils import compare
+from tests.sambert_hifigan.small import NAMES
+from utils import charts, compare
 
 
 def drawn(figure) -> bytes:
@@ -27,7 +27,7 @@ def test_syllables_stand_under_their_sound(kind, synthesizers):
     told = figures.labels(spoken, synthesizer.frontend)
     assert [text for text, _ in told][:5] == ["huār", "hěn", "lǜ", ",", "ma"] and told[-1][0] == "."
     assert [frames for _, frames in told] == [frames for _, frames in spoken.durations]
-    figure = figures.mel_picture(spoken, synthesizer.frontend, kind == "nsf")
+    figure = figures.mel_figure(spoken, synthesizer.frontend, kind == "nsf")
     axes = figure.axes[0]
     shown = [tick.get_text() for tick in axes.get_xticklabels()]
     assert shown[:3] == ["huār", "hěn", "lǜ"]
@@ -45,7 +45,7 @@ def test_bars_have_thresholds_and_controls():
     rows = [compare.quality("rate", name, x, 0.1, 0.13, "lower") for name, x in (("FP32", 0.1), ("INT8", 0.12))]
     rows += [compare.control("rate", "in another order", 0.8, 0.13, "lower")]
     rows += [compare.quality("other", "FP32", 3.0, 3.0, None, "higher")]
-    figure = figures.quality_bars(rows)
+    figure = charts.quality_bars(rows)
     first, second = (axes for axes in figure.axes if axes.get_title())
     assert [bar.get_height() for bar in first.patches] == [0.1, 0.12] and len(second.patches) == 1
     mark, line = first.lines
@@ -55,6 +55,6 @@ def test_bars_have_thresholds_and_controls():
 
 
 def test_the_network_is_drawn():
-    figure = figures.network_picture()
+    figure = figures.network_figure()
     texts = [text.get_text() for text in figure.axes[0].texts]
     assert {"vocoder", "postnet", "sound"} <= set(texts) and len(drawn(figure)) > 1000

@@ -15,12 +15,12 @@ from pypinyin.constants import PHRASES_DICT, PINYIN_DICT
 
 from notebooks.sambert_hifigan.pipeline import lexicon, readings
 from notebooks.sambert_hifigan.pipeline.frontend import (
-    LONGEST,
+    MAX_CHARACTERS,
     SPECIAL,
     Frontend,
     Symbol,
     Unspeakable,
-    phones,
+    initial_and_final,
     standard_tables,
 )
 from notebooks.sambert_hifigan.pipeline.normalise import normalise
@@ -120,7 +120,7 @@ def test_breaks(frontend):
     )
 
 
-def test_tone_is_on_both_phones(frontend):
+def test_the_tone_is_on_initial_and_final(frontend):
     assert [symbol.tone for symbol in frontend.symbols("妈妈骂马吗")[:-1] if symbol.sy[0] != "#"] == [
         f"tone{tone}" for tone in (1, 1, 5, 5, 4, 4, 3, 3, 5, 5)
     ]
@@ -134,11 +134,11 @@ def test_tone_is_on_both_phones(frontend):
     ger = g_c er_c; zir = z_c iir_c; huir = h_c ueir_c; yvanr = y_c vanr_c
     """
 )
-def test_phones(text, expected):
-    assert " ".join(phones(text)) == expected
+def test_initials_and_finals(text, expected):
+    assert " ".join(initial_and_final(text)) == expected
 
 
-def test_every_reading_of_the_dictionaries_has_phones(frontend):
+def test_every_reading_of_the_dictionaries_has_symbols(frontend):
     known = [*map(chr, PINYIN_DICT), *PHRASES_DICT, *lexicon.READINGS, *lexicon.SINGLE, *lexicon.LETTERS]
     every = {(s.pinyin, s.tone) for text in known for s in readings._by_dictionary(text, "", "")}
     inside = {reading for rules in lexicon.CONTEXT.values() for *_, reading in rules}
@@ -149,7 +149,9 @@ def test_every_reading_of_the_dictionaries_has_phones(frontend):
     }
     assert len({pinyin for pinyin, _ in every}) > 400
     assert [
-        pinyin for pinyin, _ in every if not {f"@{phone}" for phone in phones(pinyin)} <= frontend.tables["sy"].keys()
+        pinyin
+        for pinyin, _ in every
+        if not {f"@{phoneme}" for phoneme in initial_and_final(pinyin)} <= frontend.tables["sy"].keys()
     ] == []
     assert {tone for _, tone in every} == {1, 2, 3, 4, 5}
 
@@ -332,7 +334,7 @@ def test_the_sentence_that_names_what_cannot_be_said(frontend):
 def test_nothing_is_lost_where_a_long_sentence_is_cut(frontend):
     text = "我们去北京大学读书，" * 20 + "银行" * 100 + "A" * 200 + "1,000,000元" * 10
     pieces = list(frontend.sentences(text))
-    assert "".join(pieces) == text and max(map(len, pieces)) <= LONGEST
+    assert "".join(pieces) == text and max(map(len, pieces)) <= MAX_CHARACTERS
     assert all(piece.startswith(("我们", "银行", "A", "1")) for piece in pieces)
     assert max(len(frontend.symbols(piece)) for piece in pieces) < 800
 

@@ -83,12 +83,12 @@ def test_there_is_reference_data_and_all_of_it_is_known():
 
 @cache
 @torch.inference_mode()
-def spoken(path: Path, name: str) -> acoustic.Spoken:
+def spoken(path: Path, name: str) -> acoustic.AcousticOutput:
     return build(path, name)(*tensors(section(path, name), "inputs_ling", "inputs_emotion", "inputs_speaker"))
 
 
 @having("(pitch|energy|log_duration)_predictions")
-def test_what_every_phone_is_given(oracle, name, what):
+def test_predictions_for_every_phoneme(oracle, name, what):
     field = {"pitch_predictions": "pitch", "energy_predictions": "energy"}.get(what, "log_durations")
     assert_equal(getattr(spoken(oracle, name), field), section(oracle, name)[what])
 
@@ -125,7 +125,7 @@ def test_memory(oracle, name, what):
     text, speaker, emotion = network.encode(*tensors(stored, "inputs_ling", "inputs_emotion", "inputs_speaker"))
     widths = [text.shape[-1] * network.r, speaker.shape[-1], emotion.shape[-1]]
     text = network.variance_adaptor(text, speaker, emotion)[0]
-    memory, _ = network.remember(text, speaker, emotion, *acoustic.stretch(result.frames, network.r))
+    memory, _ = network.build_memory(text, speaker, emotion, *acoustic.stretch(result.frames, network.r))
     text, speaker, emotion = memory.split(widths, -1)
     if what == "LR_text_outputs":
         assert_equal(text.unflatten(-1, (network.r, -1)).flatten(1, 2), stored[what])
@@ -139,7 +139,7 @@ def test_decoder(oracle, name, what):
     stored, decoder = section(oracle, name), build(oracle, name).decoder
     (memory,), band = tensors(stored, "decoder_memory"), int(re.search(r"\d+", what)[0])
     if what.endswith("_teacher"):
-        made = decoder.teach(memory, *tensors(stored, "decoder_target"), band)
+        made = decoder.teacher_forced(memory, *tensors(stored, "decoder_target"), band)
     else:
         made = decoder.infer(memory, band)
     assert_equal(made.reshape(stored[what].shape), stored[what])

@@ -16,11 +16,9 @@ from notebooks.sambert_hifigan.network.acoustic import load_acoustic
 from notebooks.sambert_hifigan.network.vocoder import load_vocoder
 from notebooks.sambert_hifigan.pipeline import Synthesizer
 from notebooks.sambert_hifigan.pipeline import synthesizer as pipeline
-from tests.sambert_hifigan.networks import KINDS
-from tests.sambert_hifigan.voices import NAMES, RATE, embedding
+from tests.sambert_hifigan.small import KINDS, NAMES, RATE, embedding
 
 TEXT = "今天天气很好，我们去公园吧。你好！"
-FILES = ("pipeline.py", "frontend.py", "normalise.py", "readings.py", "lexicon.py")
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -155,14 +153,11 @@ def test_threads_may_share_it(synthesizers):
     assert all(np.array_equal(said[text], expected[text]) for text in texts)
 
 
-def test_copied_files_work_without_pytorch_and_the_repository(irs, tmp_path):
-    package = tmp_path / "speech"
-    package.mkdir()
-    for name in FILES:
-        shutil.copy2(Path(pipeline.__file__).with_name(name), package)
+def test_the_copied_folder_works_without_pytorch_and_the_repository(irs, tmp_path):
+    shutil.copytree(Path(pipeline.__file__).parent, tmp_path / "speech", ignore=shutil.ignore_patterns("__pycache__"))
     program = (
         "import sys\nsys.path.insert(0, '.')\nfor name in ('torch', 'utils', 'notebooks'): sys.modules[name] = None\n"
-        "from speech.pipeline import Synthesizer\n"
+        "from speech import Synthesizer\n"
         f"samples, rate = Synthesizer(sys.argv[1])('你好', {NAMES[0]!r})\nprint(len(samples), rate)"
     )
     command = [sys.executable, "-c", program, str(irs["plain"])]

@@ -1,4 +1,4 @@
-"""The verdict on speech: who speaks well passes, what must lose loses; the reference is the pipeline in PyTorch."""
+"""Quality rows: good speech passes, negative controls fail, and the reference is the pipeline in PyTorch."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,8 @@ import pytest
 from notebooks.sambert_hifigan import data
 from notebooks.sambert_hifigan.measuring import quality
 from notebooks.sambert_hifigan.network.reference import Reference
-from notebooks.sambert_hifigan.pipeline import Synthesizer
-from tests.sambert_hifigan.networks import EXACT, KINDS
-from tests.sambert_hifigan.voices import NAMES
+from notebooks.sambert_hifigan.pipeline import FP32_PROPERTIES, Synthesizer
+from tests.sambert_hifigan.small import KINDS, NAMES
 from utils import compare, report
 from utils.speech import judging
 from utils.speech.sentences.mandarin import HELD_OUT
@@ -24,12 +23,12 @@ class Toy:
     def __init__(self, wrong: int = 0) -> None:
         self.wrong = wrong
 
-    def mels(self, trial: data.Trial):
-        number = TRIALS.index(trial)
+    def mels(self, text: str, speaker: str):
+        number = TRIALS.index((text, speaker))
         yield np.full((4, 9), number + 1 if number >= self.wrong else 8)
 
-    def say(self, trial: data.Trial) -> np.ndarray:
-        return np.concatenate([self.vocode(mel) for mel in self.mels(trial)])
+    def synthesize(self, trial: data.Trial) -> np.ndarray:
+        return np.concatenate([self.vocode(mel) for mel in self.mels(*trial)])
 
     def vocode(self, mel: np.ndarray) -> np.ndarray:
         pitch, times = 100 * mel[0, 0], np.arange(int(1.3 * SAMPLE_RATE)) / SAMPLE_RATE
@@ -124,7 +123,7 @@ def test_the_table_fails_a_precision_that_is_wrong(judge):
 def test_a_reference_that_is_not_understood_fails_unless_its_teacher_is_not(judge, tmp_path):
     rows = quality.table(judge, {"FP32": Toy(wrong=1)}, Toy(wrong=1))
     failing = [row["metric"] for row in rows if compare.passes(row) is False]
-    assert quality.CHARACTERS in failing and rows[-1]["value"] == rows[-1]["reference"] > quality.UNDERSTOOD
+    assert quality.CHARACTERS in failing and rows[-1]["value"] == rows[-1]["reference"] > quality.MAX_ERROR_RATE
     with pytest.raises(report.InvalidResults, match="out of reach of the reference"):
         report.save("sambert_hifigan", model="tiny", device="CPU", parity=[], quality=rows, speed=[], folder=tmp_path)
     rows = quality.table(judge, {"FP32": Toy(wrong=1)}, Toy(wrong=1), teacher=0.2)
@@ -135,15 +134,15 @@ def test_a_reference_that_is_not_understood_fails_unless_its_teacher_is_not(judg
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_reference_says_what_the_pipeline_says(kind, checkpoints, irs):
-    synthesizer = Synthesizer(irs[kind], **EXACT)
-    reference, voice = Reference(checkpoints[kind], synthesizer), quality.Converted(synthesizer)
+    synthesizer = Synthesizer(irs[kind], **FP32_PROPERTIES)
+    reference, voice = Reference(checkpoints[kind], synthesizer), quality.ConvertedVoice(synthesizer)
     for name in NAMES:
         trial = data.Trial("今天天气很好。", name)
-        (mel,) = reference.mels(trial)
+        (mel,) = reference.mels(*trial)
         expected = reference.vocode(mel)
         (spoken,) = synthesizer.stream(*trial)
         assert np.abs(spoken.mel - mel).max() < 1e-3 * np.abs(mel).max()
-        said, again = voice.say(trial), voice.vocode(mel)
+        said, again = voice.synthesize(trial), voice.vocode(mel)
         assert len(said) == len(expected) == round(spoken.seconds * SAMPLE_RATE)
         assert np.abs(again - expected).max() < 2e-3 and np.abs(said - expected).max() < 3e-3
         assert expected.std() > 0.005

@@ -1,4 +1,4 @@
-"""The trained voice: small, understood by ears that do not know it, and in the voice that was asked for."""
+"""The trained checkpoint is small, a recogniser understands it, and the speaker encoder identifies its voices."""
 
 import json
 
@@ -28,7 +28,7 @@ def trials(synthesizer) -> list[data.Trial]:
 
 @pytest.fixture(scope="module")
 def sounds(synthesizer, trials) -> list[np.ndarray]:
-    return [quality.Converted(synthesizer).say(trial) for trial in trials]
+    return [quality.ConvertedVoice(synthesizer).synthesize(trial) for trial in trials]
 
 
 def test_it_is_small_and_has_several_voices(synthesizer):

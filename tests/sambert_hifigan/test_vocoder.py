@@ -7,7 +7,7 @@ import torch
 from torch.nn.utils.parametrizations import weight_norm
 
 from notebooks.sambert_hifigan.network.vocoder import Generator, Upsample, folded
-from tests.sambert_hifigan.networks import NSF, VOCODER, traced, vocoder
+from tests.sambert_hifigan.small import NSF, VOCODER, traced, vocoder
 
 
 def mel(frames: int = 9, nsf: bool = False, batch: int = 1, seed: int = 0) -> torch.Tensor:

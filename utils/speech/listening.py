@@ -1,7 +1,7 @@
-"""Ears for the quality table: a speech recogniser, a speaker encoder and a predictor of what listeners would say.
+"""Pretrained networks that judge speech: a speech recogniser, a speaker encoder and a MOS predictor.
 
-All are pretrained and come from packages (see checkpoints.toml): Whisper base, Resemblyzer's encoder, DNSMOS. Samples
-are [S] float32 in -1..1 at 16 kHz.
+They are Whisper base, Resemblyzer's encoder and DNSMOS; checkpoints.toml names the packages that have them. Samples are
+[S] float32 in -1..1 at 16 kHz.
 """
 
 from __future__ import annotations
@@ -22,18 +22,17 @@ from utils.speech.speaker_encoder import HOP, SAMPLE_RATE, WINDOW
 from utils.speech.spectra import mel_filters
 
 FFT, MELS = 400, 40  # samples and channels of the speaker encoder's spectrogram
-WHISPER = ("whisper_base_1", "whisper_base_2")  # the packages that share its file
-PROMPTS = {"zh": "以下是普通话的句子。"}  # so that it writes simplified characters
-MOS_WINDOW = 144160  # samples that DNSMOS hears at a time, 9.01 s
-MOS_STEP = SAMPLE_RATE
-# DNSMOS P.835 (Reddy et al., ICASSP 2022): what its network says of the overall quality, to the scale of listeners
+WHISPER = ("whisper_base_1", "whisper_base_2")  # the checkpoints that have the parts of its file
+PROMPTS = {"zh": "以下是普通话的句子。"}  # makes Whisper write simplified characters
+MOS_WINDOW, MOS_STEP = 144160, SAMPLE_RATE  # samples of a window, 9.01 s; from one window to the next
+# DNSMOS P.835 (Reddy et al., ICASSP 2022): maps the network's overall quality to the scale of listeners
 MOS_SCALE = np.polynomial.Polynomial([0.04602535, 1.11546468, -0.06766283])
 
 
 class SpeakerEncoder(nn.Module):
-    """Resemblyzer's: an LSTM of three layers that hears 1.6 s of a mel spectrogram at a time.
+    """Resemblyzer's speaker encoder: an LSTM of three layers over windows of 1.6 s of a mel spectrogram.
 
-    The names of its tensors are those of the file pretrained.pt.
+    Its tensors have the names in the file pretrained.pt.
     """
 
     def __init__(self) -> None:
@@ -49,7 +48,8 @@ class SpeakerEncoder(nn.Module):
     def mel(self, samples: Tensor) -> Tensor:
         """Power in each mel channel, [B, F, 40] for samples [B, S].
 
-        The Fourier transform is a convolution with waves: 400 is no power of 2, and OpenVINO's takes 40 times as long.
+        The Fourier transform is a convolution with cosines and sines. 400 is no power of 2, and the DFT of OpenVINO
+        takes 40 times as long for such a length.
         """
         cosines, sines = conv1d(samples[:, None], self.waves, stride=HOP, padding=FFT // 2).square().chunk(2, 1)
         return (cosines + sines).transpose(1, 2) @ self.filters
@@ -82,7 +82,7 @@ def convert_encoder(network: SpeakerEncoder) -> ov.Model:
 
 
 def prepare_encoder() -> Path:
-    """The IR of the speaker encoder, made once and then cached."""
+    """The IR of the speaker encoder, converted once and then cached."""
     source = weights.fetch("speaker_encoder")
 
     def build(folder: Path) -> None:
@@ -94,25 +94,31 @@ def prepare_encoder() -> Path:
 class Recogniser:
     """Whisper base (Radford et al., "Robust Speech Recognition via Large-Scale Weak Supervision", 2022) on the CPU.
 
-    folder: of `prepare_recogniser`. language: what is spoken, "zh" or another that Whisper names so. It runs in INT8,
-    by CTranslate2, without temperature: the same sound gives the same text.
+    folder: of `prepare_recogniser`. language: of the speech, as Whisper abbreviates it. CTranslate2 runs the model in
+    INT8 with beam search and without sampling, so that a sound always gives the same text.
     """
 
     def __init__(self, folder: str | Path, language: str = "zh") -> None:
         from faster_whisper import WhisperModel
 
         self._model = WhisperModel(str(folder), device="cpu", compute_type="int8", local_files_only=True)
-        self._spoken = {"language": language, "initial_prompt": PROMPTS.get(language)}
+        self._options = {
+            "language": language,
+            "initial_prompt": PROMPTS.get(language),
+            "beam_size": 5,
+            "temperature": 0.0,
+            "condition_on_previous_text": False,
+            "without_timestamps": True,
+        }
 
     def __call__(self, samples: np.ndarray) -> str:
-        """The text that is heard, as Whisper writes it; samples of up to 30 s."""
-        decoding = {"beam_size": 5, "temperature": 0.0, "condition_on_previous_text": False, "without_timestamps": True}
-        found, _ = self._model.transcribe(samples, **self._spoken, **decoding)
-        return "".join(segment.text for segment in found)
+        """The transcript of samples of up to 30 s, as Whisper writes it."""
+        segments, _ = self._model.transcribe(samples, **self._options)
+        return "".join(segment.text for segment in segments)
 
 
 def prepare_recogniser() -> Path:
-    """The folder of Whisper base, put together from its two packages once and then cached."""
+    """The folder of Whisper base, joined from its two packages once and then cached."""
     first, second = map(weights.fetch, WHISPER)
 
     def build(folder: Path) -> None:
@@ -126,9 +132,9 @@ def prepare_recogniser() -> Path:
 
 
 class MOS:
-    """DNSMOS P.835 (Reddy, Gopal and Cutler, ICASSP 2022): the overall quality that listeners would give, from 1 to 5.
+    """DNSMOS P.835 (Reddy, Gopal and Cutler, ICASSP 2022): predicts the mean opinion score, 1 to 5.
 
-    path: sig_bak_ovr.onnx, which OpenVINO reads itself. Raises ValueError for another file.
+    path: sig_bak_ovr.onnx, which OpenVINO reads directly. Raises ValueError for another file.
     """
 
     def __init__(self, path: str | Path, device: str = "CPU") -> None:
@@ -138,8 +144,8 @@ class MOS:
             raise ValueError(f"{path} is not DNSMOS. Give sig_bak_ovr.onnx of speechmos.") from error
 
     def __call__(self, samples: np.ndarray) -> float:
-        """The mean over windows of 9 s, one a second; a shorter sound is repeated."""
+        """The mean score of windows of 9 s that start every second. A shorter sound is repeated."""
         samples = np.tile(samples, -(-MOS_WINDOW // len(samples)))
         starts = range(0, len(samples) - MOS_WINDOW + 1, MOS_STEP)
-        found = [self._model(samples[None, start : start + MOS_WINDOW])[0][0, 2] for start in starts]
-        return float(MOS_SCALE(np.array(found, np.float64)).mean())
+        scores = [self._model(samples[None, start : start + MOS_WINDOW])[0][0, 2] for start in starts]
+        return float(MOS_SCALE(np.array(scores, np.float64)).mean())

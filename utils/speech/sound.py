@@ -1,10 +1,10 @@
-"""Sounds in files and notebooks: read at a sample rate, written as WAV, played as MP3 that the notebook keeps."""
+"""Sounds in files and notebooks: reads any format, writes WAV, and embeds MP3 players in a notebook."""
 
 from __future__ import annotations
 
 import wave
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from html import escape
 from io import BytesIO
 from itertools import chain
@@ -14,12 +14,15 @@ import av
 import numpy as np
 from IPython.display import HTML
 
-BIT_RATE = 24_000  # of what a notebook keeps: 3 kB a second
-HIGHEST, LEAST = 24_000, 32_000  # Hz that MP3 knows below so many bits a second
+from utils import files
+
+BIT_RATE = 24_000  # bits/s of players in a notebook: 3 kB of file for a second of sound
+MPEG2_MAX_HZ = 24_000  # sample rate of MP3 at bit rates below MPEG1_MIN_BIT_RATE
+MPEG1_MIN_BIT_RATE = 32_000  # bits/s
 
 
 def players(sounds: Mapping[str, np.ndarray], sample_rate: int) -> HTML:
-    """A table of players, each behind its name. sounds: [S] float32, what is beyond -1..1 is clipped."""
+    """A table of players with their names. sounds: samples [S] float32; values beyond -1..1 are clipped."""
     rows = []
     for name, samples in sounds.items():
         data = b64encode(mp3(samples, sample_rate)).decode()
@@ -28,35 +31,40 @@ def players(sounds: Mapping[str, np.ndarray], sample_rate: int) -> HTML:
     return HTML(f"<table>{''.join(rows)}</table>")
 
 
+def to_int16(samples: np.ndarray) -> np.ndarray:
+    """Samples in -1..1 as int16; values beyond are clipped."""
+    return (np.clip(samples, -1, 1) * 32767).round().astype(np.int16)
+
+
 def mp3(samples: np.ndarray, sample_rate: int, bit_rate: int = BIT_RATE) -> bytes:
     """An MP3 file of one channel; samples as for `players`."""
-    written = BytesIO()
-    with av.open(written, "w", format="mp3") as container:
-        rate = sample_rate if bit_rate >= LEAST else min(sample_rate, HIGHEST)  # PyAV resamples
+    file = BytesIO()
+    with av.open(file, "w", format="mp3") as container:
+        rate = sample_rate if bit_rate >= MPEG1_MIN_BIT_RATE else min(sample_rate, MPEG2_MAX_HZ)  # PyAV resamples
         stream = container.add_stream("mp3", rate=rate, layout="mono")
         stream.bit_rate = bit_rate
-        integers = (np.clip(samples, -1, 1) * 32767).round().astype(np.int16)
-        frame = av.AudioFrame.from_ndarray(integers[None], format="s16p", layout="mono")
+        frame = av.AudioFrame.from_ndarray(to_int16(samples)[None], format="s16p", layout="mono")
         frame.sample_rate = sample_rate
         container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
-    return written.getvalue()
+    return file.getvalue()
 
 
 def read(path: str | Path, sample_rate: int, longest_s: float = float("inf")) -> np.ndarray:
-    """The sound of an audio or video file, [S] float32: the mean of its channels, of at most `longest_s` seconds.
+    """The sound of an audio or video file, [S] float32: the mean of its channels.
 
-    Raises ValueError for a file that is missing, cannot be decoded, or holds no sound.
+    longest_s: the rest of a longer sound is left out. Raises ValueError for a file that is missing, damaged, or without
+    sound.
     """
     if not Path(path).is_file():
         raise ValueError(f"{path} does not exist. Correct its name.")
     pieces: list[np.ndarray] = [np.zeros(0, np.float32)]
     try:
-        with av.open(f"file:{path}") as container:  # a colon in the name is no protocol
+        with av.open(f"file:{path}") as container:  # "file:", so that a colon in the name does not name a protocol
             if not container.streams.audio:
                 raise ValueError(f"{path} holds no sound. Give a file that does.")
             resampler = av.AudioResampler("fltp", None, sample_rate)
-            for decoded in chain(container.decode(audio=0), [None]):  # None: what the resampler still holds
+            for decoded in chain(container.decode(audio=0), [None]):  # None flushes the resampler
                 pieces += [frame.to_ndarray().mean(0) for frame in resampler.resample(decoded)]
                 if sum(map(len, pieces)) >= longest_s * sample_rate:
                     break
@@ -68,8 +76,15 @@ def read(path: str | Path, sample_rate: int, longest_s: float = float("inf")) ->
     return samples if longest_s == float("inf") else samples[: round(longest_s * sample_rate)]
 
 
-def write_wav(path: str | Path, samples: np.ndarray, sample_rate: int) -> None:
-    """Write samples [S] as a WAV file of 16 bits and one channel; what is beyond -1..1 is clipped."""
-    with wave.open(str(path), "wb") as file:
-        file.setparams((1, 2, sample_rate, 0, "NONE", ""))
-        file.writeframes((np.clip(samples, -1, 1) * 32767).round().astype("<i2").tobytes())
+def write_wav(path: str | Path, samples: np.ndarray | Iterable[np.ndarray], sample_rate: int) -> float:
+    """Write samples [S], or pieces of them in order, to a WAV file of 16 bits and one channel.
+
+    Values beyond -1..1 are clipped. The file appears once it is complete. Returns the duration in seconds.
+    """
+    pieces = [samples] if isinstance(samples, np.ndarray) else samples
+    with files.replaced(Path(path)) as partial:
+        with wave.open(str(partial), "wb") as file:
+            file.setparams((1, 2, sample_rate, 0, "NONE", ""))
+            for piece in pieces:
+                file.writeframes(to_int16(piece).astype("<i2").tobytes())
+            return file.getnframes() / sample_rate

@@ -1,4 +1,4 @@
-"""Mel spectrograms of sounds at 16 kHz, how far apart two are, and a sound from one without a vocoder."""
+"""Mel spectrograms of sounds at 16 kHz, their distances, and their inversion by Griffin-Lim."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 SAMPLE_RATE = 16000  # Hz
-FFT, HOP, MELS = 1024, 200, 80  # samples of a window, samples between two, channels
-FLOOR = 1e-3  # of the amplitudes; loud speech reaches 1, and what is 60 dB below is not audible
-ITERATIONS = 32  # of Griffin-Lim
+FFT, HOP, MELS = 1024, 200, 80  # samples of a window; samples between two windows; channels
+FLOOR = 1e-3  # of amplitudes; loud speech reaches 1, and sound 60 dB below is not audible
+GRIFFIN_LIM_ITERATIONS = 32
 
 
 @cache
@@ -28,17 +28,17 @@ def log_mel(samples: np.ndarray) -> np.ndarray:
 
 
 def mel_distance(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """The mean difference of two sounds' mel spectrograms in dB, over what both last."""
+    """The mean absolute difference of the mel spectrograms of two sounds in dB, over the length of the shorter one."""
     count = min(len(ours), len(theirs))
     return float(np.abs(log_mel(ours[:count]) - log_mel(theirs[:count])).mean())
 
 
 def griffin_lim(samples: np.ndarray) -> np.ndarray:
-    """A control: a sound made anew from its mel spectrogram without a vocoder (Griffin and Lim, 1984)."""
-    mel = 10 ** (log_mel(samples) / 20)
-    magnitude = np.maximum(np.linalg.pinv(_filters().T) @ mel, 0)
+    """A negative control: the sound rebuilt from its mel spectrogram without a vocoder (Griffin and Lim, 1984)."""
+    mel = 10 ** (log_mel(samples) / 20)  # [80, F]
+    magnitude = np.maximum(np.linalg.pinv(_filters().T) @ mel, 0)  # [513, F]
     phase = np.exp(2j * np.pi * np.random.default_rng(0).random(magnitude.shape))
-    for _ in range(ITERATIONS):
+    for _ in range(GRIFFIN_LIM_ITERATIONS):
         sound = _istft(magnitude * phase, len(samples))
         phase = np.exp(1j * np.angle(_stft(sound)))
     return _istft(magnitude * phase, len(samples))

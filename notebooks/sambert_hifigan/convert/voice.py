@@ -1,8 +1,10 @@
-"""A KAN-TTS voice to OpenVINO IR, one function per sub-model, and its vocoder to INT8.
+"""Converts a KAN-TTS voice to OpenVINO IR, one function per sub-model, and quantizes its vocoder to INT8.
 
-`to_ir` writes the folder that `pipeline.py` reads (what is in it is told there); `prepare` makes and caches it for the
-collection's checkpoints. What runs step by step, durations and decoder, has its loop inside the model. T: phones,
-F: frames, N: groups of r frames, M: mel channels, D: width of the decoder, L: its blocks, H: sines, S: samples.
+`to_ir` writes the folder that `pipeline.synthesizer` describes and reads; `prepare` converts and caches the checkpoints
+of this collection. The two autoregressive models, durations and decoder, have their loops inside the graph.
+
+T: phonemes, F: frames, N: groups of r frames, M: mel channels, C: channels of an embedding, D: width of the decoder, L:
+blocks of the decoder, P: groups in the cache, K: groups of the memory, H: sines, S: samples.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import yaml
 from openvino import opset13 as ops
 from torch import Tensor, nn
 
-from notebooks.sambert_hifigan.convert.loops import inside, looped
+from notebooks.sambert_hifigan.convert.loops import loop_model, step_ports
 from notebooks.sambert_hifigan.data import training_sentences
 from notebooks.sambert_hifigan.network.acoustic import KanTtsSAMBERT, load_acoustic
 from notebooks.sambert_hifigan.network.checkpoint import parameters
@@ -35,19 +37,20 @@ from utils import weights
 from utils.convert import cached
 from utils.models import tracing
 
-PRECISIONS = ("FP32", "FP16", "INT8")  # of the weights; INT8: the vocoder's, and what it computes with, the others FP16
-MODELS = {  # checkpoint: its name in checkpoints.toml; ram_gb: what converting, judging and measuring it takes
+PRECISIONS = ("FP32", "FP16", "INT8")  # of the weights; INT8: weights and activations of the vocoder, FP16 elsewhere
+MODELS = {  # checkpoint: its name in checkpoints.toml; ram_gb: memory that the notebook needs
     "tiny": {"checkpoint": "sambert_hifigan_tiny", "ram_gb": 3},
     "released": {"checkpoint": "sambert_hifigan", "ram_gb": 4},
 }
-CALIBRATION = 12  # sentences that show what ranges the vocoder's activations take
-SEED = 0  # of the sines and noise that a vocoder with a source is calibrated with
+CALIBRATION_SENTENCES = 12
+SEED = 0  # of phases and noise in the calibration data
 
 
 def convert_encoder(network: KanTtsSAMBERT) -> ov.Model:
     """`KanTtsSAMBERT.encode`: `ling` [1, T, 4], `emotion` and `speaker` [1, T] int64 to `text`, `emotion_embedding` and
-    `speaker_embedding`, [1, T, C] each. With SE there is no speaker in it: the embedding is what is given."""
-    example, outputs = {"ling": _zeros(5, 4).long(), "emotion": _zeros(5).long()}, ["text", "emotion_embedding"]
+    `speaker_embedding`, [1, T, C] each. With SE, the model has neither `speaker` nor `speaker_embedding`."""
+    example = {"ling": _zeros(5, 4).long(), "emotion": _zeros(5).long()}
+    outputs = ["text", "emotion_embedding"]
     if hasattr(network, "spk_tokenizer"):
         example["speaker"] = _zeros(5).long()
         outputs.append("speaker_embedding")
@@ -62,60 +65,71 @@ def convert_variance(network: KanTtsSAMBERT) -> ov.Model:
 
 
 def convert_duration(network: KanTtsSAMBERT) -> ov.Model:
-    """`DurationPredictor.infer`: `condition` [1, T, C] to `log_durations` [1, T]. A loop over the phones, in which the
-    LSTM's state and the length of the phone before go round."""
-    inner, (log_duration, h, c) = inside(duration_step(network))
-    condition = ops.parameter([1, -1, inner["condition"].shape[2]], name="condition")
+    """`DurationPredictor.infer`: `condition` [1, T, C] to `log_durations` [1, T].
+
+    A loop over the phonemes, which passes on the state of the LSTM and the duration of the phoneme before.
+    """
+    body_inputs, (log_duration, h, c) = step_ports(duration_step(network))
+    condition = ops.parameter([1, -1, body_inputs["condition"].shape[2]], name="condition")
     states = {"previous": log_duration, "h": h, "c": c}
-    return looped(inner, "log_durations", log_duration, {"condition": condition}, {}, states)
+    return loop_model(body_inputs, "log_durations", log_duration, {"condition": condition}, {}, states)
 
 
 def convert_memory(network: KanTtsSAMBERT) -> ov.Model:
-    """`KanTtsSAMBERT.remember`: `adapted`, `speaker_embedding` and `emotion_embedding`, for every frame its `token` and
-    `place` [1, N * r] int64, to `memory` [1, N, C] and `ahead` [L, 1, N, 2D], what the decoder reads of it."""
+    """`KanTtsSAMBERT.build_memory`: `adapted`, `speaker_embedding` and `emotion_embedding` [1, T, C] each, and `token`
+    and `place` [1, N * r] int64 to `memory` [1, N, C] and its keys and values `ahead` [L, 1, N, 2D]."""
     frames = torch.ones(1, 2 * network.r, dtype=torch.int64)
     names = "adapted", "speaker_embedding", "emotion_embedding", "token", "place"
     example = dict(zip(names, (*_embeddings(network), frames, frames), strict=True))
-    return traced(Part(network, "remember"), example, ["memory", "ahead"])
+    return traced(Part(network, "build_memory"), example, ["memory", "ahead"])
 
 
 def convert_decoder(network: KanTtsSAMBERT) -> ov.Model:
     """`MelDecoder.infer`: `memory` [1, N, C], `ahead` [L, 1, N, 2D] and `band` (int64, no dimensions) to `frames`
-    [1, N, r * M]. A loop over the groups, in which the cache of the band and the last frame go round."""
-    inner, (frames, cache) = inside(decoder_step(network.decoder))
+    [1, N, r * M].
+
+    A loop over the groups, which passes on the cache and the last frame of the group before.
+    """
+    body_inputs, (frames, cache) = step_ports(decoder_step(network.decoder))
     mels, (blocks, _, _, width) = network.decoder.mels, network.decoder.start(1).shape
-    memory = ops.parameter([1, -1, inner["memory"].shape[2]], name="memory")
+
+    # inputs of the model
+    memory = ops.parameter([1, -1, body_inputs["memory"].shape[2]], name="memory")
     ahead = ops.parameter([blocks, 1, -1, width], name="ahead")
     band = ops.parameter([], np.int64, name="band")
-    # a step sees the part of `ahead` that begins at its own number
-    number, everything = ops.parameter([], np.int64), ops.parameter([blocks, 1, -1, width])
+
+    # a step gets `ahead` as a whole and reads the window that begins at its own number
+    step_number, whole_ahead = ops.parameter([], np.int64), ops.parameter([blocks, 1, -1, width])
     one, axis = ops.constant([1]), ops.constant([2])
-    begin = ops.unsqueeze(number, ops.constant(0))
-    end = ops.add(ops.add(begin, one), ops.unsqueeze(inner["band"], ops.constant(0)))
-    window = ops.slice(everything, begin, end, one, axis)
-    for port in inner.pop("ahead").output(0).get_target_inputs():
+    begin = ops.unsqueeze(step_number, ops.constant(0))
+    end = ops.add(ops.add(begin, one), ops.unsqueeze(body_inputs["band"], ops.constant(0)))
+    window = ops.slice(whole_ahead, begin, end, one, axis)
+    for port in body_inputs.pop("ahead").output(0).get_target_inputs():
         port.replace_source_output(window.output(0))
-    inner["everything"] = everything
+    body_inputs["whole_ahead"] = whole_ahead
+
+    # the next step gets the last frame of this group
     last = ops.slice(frames, ops.constant([-mels]), ops.constant([np.iinfo(np.int64).max]), one, axis)
     states = {"previous": last.output(0), "cache": cache}
-    return looped(inner, "frames", frames, {"memory": memory}, {"everything": ahead, "band": band}, states, number)
+    invariant = {"whole_ahead": ahead, "band": band}
+    return loop_model(body_inputs, "frames", frames, {"memory": memory}, invariant, states, step_number)
 
 
 def convert_finish(network: KanTtsSAMBERT) -> ov.Model:
-    """`KanTtsSAMBERT.finish`, with the postnet: `decoded` [1, F, M] to `mel` [1, M, F]."""
+    """`KanTtsSAMBERT.finish`, which has the postnet: `decoded` [1, F, M] to `mel` [1, M, F]."""
     return traced(Part(network, "finish"), {"decoded": _zeros(7, network.decoder.mels)}, ["mel"])
 
 
 def convert_source(network: Generator) -> ov.Model:
     """`Source` of a vocoder with NSF: `f0` and `voiced` [1, 1, F], `phase` [1, H, 1] and `noise` [1, H, S] to `source`
-    [1, 1, S]. A model of its own, so that it stays exact where the vocoder computes in BF16."""
+    [1, 1, S]. It is a model of its own, so that it computes in FP32 where the vocoder computes in BF16."""
     example = {"f0": _zeros(1, 6), "voiced": _zeros(1, 6), "phase": _zeros(network.sines, 1)}
     example["noise"] = _zeros(network.sines, 6 * network.hop)
     return traced(network.source_module, example, ["source"], {"f0": 2, "voiced": 2, "noise": 2})
 
 
 def convert_vocoder(network: Generator) -> ov.Model:
-    """`Generator.filter`: `mel` [1, M, F], with NSF `source` [1, 1, S] too, to `sound` [1, 1, S]."""
+    """`Generator.filter`: `mel` [1, M, F], and with NSF `source` [1, 1, S], to `sound` [1, 1, S]."""
     network, frames = copy.deepcopy(network), 6
     for upsample in network.repeat_upsamples:
         upsample[0] = _Repeat(int(upsample[0].scale_factor))
@@ -139,9 +153,9 @@ VOCODER: dict[str, Callable[[Generator], ov.Model]] = {"source": convert_source,
 def to_ir(voice: str | Path, folder: str | Path, half: bool = True) -> Path:
     """Write the IR folder of a voice, weights in FP16 with `half`; returns it.
 
-    voice: a folder with `am` and `voc`, as `load_acoustic` and `load_vocoder` read them. Its speakers are those of the
-    acoustic model's table; of an SE voice the embeddings in am/speakers/NAME.npy, or am/se.npy, named like the voice.
-    Raises ValueError when something is missing, damaged, or does not belong together.
+    voice: a folder with `am` and `voc`, as `load_acoustic` and `load_vocoder` read them. The speakers are those in the
+    table of the acoustic model. An SE voice has embeddings instead, in am/speakers/NAME.npy or in am/se.npy, which gets
+    the name of the voice. Raises ValueError for missing or damaged files, and for parts that do not fit together.
     """
     voice, folder = Path(voice), Path(folder)
     acoustic, vocoder = load_acoustic(voice / "am"), load_vocoder(voice / "voc")
@@ -161,13 +175,14 @@ def to_ir(voice: str | Path, folder: str | Path, half: bool = True) -> Path:
 
 
 def voice_config(voice: Path, acoustic: KanTtsSAMBERT, vocoder: Generator) -> dict:
-    """What `pipeline.py` must know of a voice beside its models.
+    """The content of voice.json, see `pipeline.synthesizer`.
 
-    Raises ValueError when the vocoder, the tables of symbols or the sample rate do not fit the acoustic model.
+    Raises ValueError if the vocoder, the tables of symbols or the sample rate do not fit the acoustic model.
     """
-    mels, taken = acoustic.decoder.mels, vocoder.mels + 2 * bool(vocoder.nsf)
-    if mels != taken:
-        raise ValueError(f"The acoustic model of {voice} makes {mels} channels, but its vocoder takes {taken}.")
+    mels = acoustic.decoder.mels
+    vocoder_mels = vocoder.mels + (2 if vocoder.nsf else 0)
+    if mels != vocoder_mels:
+        raise ValueError(f"The acoustic model of {voice} makes {mels} channels, but its vocoder takes {vocoder_mels}.")
     text, named = acoustic.text_encoder, hasattr(acoustic, "spk_tokenizer")
     embeddings = {
         "sy": text.sy_emb,
@@ -175,7 +190,9 @@ def voice_config(voice: Path, acoustic: KanTtsSAMBERT, vocoder: Generator) -> di
         "syllable_flag": text.syllable_flag_emb,
         "word_segment": text.ws_emb,
         "emotion": acoustic.emo_tokenizer,
-    } | ({"speaker": acoustic.spk_tokenizer} if named else {})
+    }
+    if named:
+        embeddings["speaker"] = acoustic.spk_tokenizer
     speakers = (acoustic.config.get("linguistic_unit") or {}).get("speaker_list") or "F7"
     names = [name.strip() for name in speakers.split(",")] if isinstance(speakers, str) else list(map(str, speakers))
     tables = standard_tables(names)
@@ -199,7 +216,7 @@ def voice_config(voice: Path, acoustic: KanTtsSAMBERT, vocoder: Generator) -> di
 
 
 def speaker_embeddings(voice: Path, size: int) -> dict[str, np.ndarray]:
-    """The speakers of an SE voice by name, an embedding [size] float32 each. Raises ValueError for what is none."""
+    """The embeddings [size] float32 of an SE voice by name. Raises ValueError for a file without an embedding."""
     files = {file.stem: file for file in sorted((voice / "am" / SPEAKERS).glob("*.npy"))}
     if (own := voice / "am" / "se.npy").is_file():
         files[voice.resolve().name] = own
@@ -207,10 +224,9 @@ def speaker_embeddings(voice: Path, size: int) -> dict[str, np.ndarray]:
 
 
 def quantize(ir: str | Path, mels: Iterable[np.ndarray], folder: str | Path) -> Path:
-    """Write the IR folder `ir` again, its vocoder computing with integers; returns the folder.
+    """Copy the IR folder `ir` with the vocoder quantized to INT8; returns the new folder.
 
-    mels: of true sentences, [M, F] each as `Spoken.mel` has them, whose ranges set those of the activations. Raises
-    ValueError without any.
+    mels: calibration data, spectrograms [M, F] of sentences as in `Spoken.mel`. Raises ValueError without any.
     """
     import nncf
 
@@ -223,7 +239,7 @@ def quantize(ir: str | Path, mels: Iterable[np.ndarray], folder: str | Path) -> 
     model = nncf.quantize(
         ov.Core().read_model(ir / "vocoder.xml"),
         nncf.Dataset(items),
-        preset=nncf.QuantizationPreset.PERFORMANCE,  # with zero points a CPU's convolutions take five times as long
+        preset=nncf.QuantizationPreset.PERFORMANCE,  # zero points make convolutions on a CPU five times slower
         subset_size=len(items),
         # without VNNI, sums of two products are kept in 16 bits, and weights of 8 bits overflow them
         advanced_parameters=nncf.AdvancedQuantizationParameters(overflow_fix=nncf.OverflowFix.ENABLE),
@@ -234,24 +250,27 @@ def quantize(ir: str | Path, mels: Iterable[np.ndarray], folder: str | Path) -> 
 
 
 def calibration(ir: str | Path) -> list[np.ndarray]:
-    """Mel spectrograms [M, F] of composed sentences, none of them held out, that all speakers of the IR say in turn."""
+    """Mel spectrograms [M, F] of training sentences, synthesized with all speakers of the IR in turn."""
     synthesizer = Synthesizer(ir)
-    told = zip(training_sentences(synthesizer.frontend, CALIBRATION), cycle(synthesizer.speakers), strict=False)
-    return [spoken.mel for text, name in told for spoken in synthesizer.stream(text, name)]
+    texts = training_sentences(synthesizer.frontend, CALIBRATION_SENTENCES)
+    pairs = zip(texts, cycle(synthesizer.speakers), strict=False)
+    return [spoken.mel for text, name in pairs for spoken in synthesizer.stream(text, name)]
 
 
 def source(model: str) -> Path:
-    """The checkpoint folder of a voice, with `am` and `voc`; CHECKPOINT names another one. Raises ValueError for a name
-    that is not known, or a folder that does not say which voice is meant."""
+    """The checkpoint folder of a voice, with `am` and `voc`. CHECKPOINT names another one.
+
+    Raises ValueError for an unknown name, and for a folder of several voices.
+    """
     if model not in MODELS:
         raise ValueError(f"There is no {model!r}. Choose from {', '.join(MODELS)}.")
     return voice_folder(weights.resolve(MODELS[model]["checkpoint"]))
 
 
 def prepare(model: str = "tiny", precision: str = "FP16") -> Path:
-    """The IR folder of a voice at one of PRECISIONS, made once and then cached. CHECKPOINT names another checkpoint.
+    """The IR folder of a voice at one of PRECISIONS, converted once and then cached. CHECKPOINT names another one.
 
-    Raises ValueError for names that are not known.
+    Raises ValueError for unknown names.
     """
     if precision not in PRECISIONS:
         raise ValueError(f"There is no {model!r} at {precision!r}. Choose from {', '.join(PRECISIONS)}.")
@@ -264,19 +283,22 @@ def prepare(model: str = "tiny", precision: str = "FP16") -> Path:
         else:
             to_ir(voice, folder, half=precision == "FP16")
 
+    arguments = {"name": voice.name}
+    if precision == "INT8":
+        arguments["sentences"] = CALIBRATION_SENTENCES
     return cached(
         f"sambert_hifigan-{model}-{precision.lower()}",
         build,
         checkpoint=voice,
-        arguments={"name": voice.name} | ({"sentences": CALIBRATION} if precision == "INT8" else {}),
+        arguments=arguments,
         versions=("openvino", "nncf", "torch"),
     )
 
 
 def voice_folder(checkpoint: str | Path) -> Path:
-    """The folder of a voice: the checkpoint itself where it has `am`, otherwise the one that its voices.json names.
+    """The folder of a voice: the checkpoint itself if it has `am`, otherwise the one that its voices.json names.
 
-    Raises ValueError, naming the voices there are, when that is not clear.
+    Raises a ValueError that lists the voices if there are several.
     """
     checkpoint = Path(checkpoint)
     if (checkpoint / "am").is_dir():
@@ -293,11 +315,11 @@ def voice_folder(checkpoint: str | Path) -> Path:
     raise ValueError(f"{checkpoint} has neither am nor voices.json. Let CHECKPOINT name the folder of a KAN-TTS voice.")
 
 
-# --- the details ------------------------------------------------------------------------------------------------
+# --- details ----------------------------------------------------------------------------------------------------
 
 
 class Encoder(nn.Module):
-    """`KanTtsSAMBERT.encode`, the speaker last or not at all."""
+    """`KanTtsSAMBERT.encode` with the speaker as the last output, or without it."""
 
     def __init__(self, network: KanTtsSAMBERT) -> None:
         super().__init__()
@@ -309,14 +331,14 @@ class Encoder(nn.Module):
 
 
 class _Repeat(nn.Module):
-    """Every place several times. The interpolation that the network has does not run in bf16 on a CPU (2026.4)."""
+    """Repeats every place. The interpolation of the network does not run in BF16 on a CPU (OpenVINO 2026.4)."""
 
     def __init__(self, times: int) -> None:
         super().__init__()
         self.times = times
 
     def forward(self, x: Tensor) -> Tensor:
-        return x[..., None].expand(-1, -1, -1, self.times).flatten(2)
+        return x[..., None].expand(-1, -1, -1, self.times).flatten(2)  # [B, C, times * T]
 
 
 def _zeros(*shape: int) -> Tensor:
@@ -327,11 +349,11 @@ def _speaker_units(network: KanTtsSAMBERT) -> int:
     return parameters(network.config, "KanTtsSAMBERT")["speaker_units"]
 
 
-def _embeddings(network: KanTtsSAMBERT, phones: int = 5) -> tuple[Tensor, Tensor, Tensor]:
-    """Like those that `encode` makes of so many phones."""
+def _embeddings(network: KanTtsSAMBERT, phonemes: int = 5) -> tuple[Tensor, Tensor, Tensor]:
+    """Example outputs of `encode`, [1, phonemes, C] each."""
     text = network.text_encoder.ling_proj.out_features
     widths = text, _speaker_units(network), network.emo_tokenizer.embedding_dim
-    return tuple(_zeros(phones, width) for width in widths)
+    return tuple(_zeros(phonemes, width) for width in widths)
 
 
 def traced(
@@ -339,7 +361,7 @@ def traced(
 ) -> ov.Model:
     """Trace to an OpenVINO model with named inputs and outputs.
 
-    dynamic: inputs whose sizes are not all those of the example, and which axis is free; None: axis 1 of all.
+    dynamic: the dynamic axis of every input that has one. None: axis 1 of all inputs.
     """
     axes = dict.fromkeys(example, 1) if dynamic is None else dynamic
     shapes = [[-1 if i == axes.get(name) else size for i, size in enumerate(x.shape)] for name, x in example.items()]
@@ -347,7 +369,7 @@ def traced(
 
 
 def duration_step(network: KanTtsSAMBERT) -> ov.Model:
-    """A step of `DurationPredictor`: `previous` [1, 1], the phone's `condition` [1, 1, C] and the LSTM's `h` and `c` to
+    """A step of `DurationPredictor`: `previous` [1, 1], `condition` [1, 1, C] and the LSTM's state, `h` and `c`, to
     `log_duration` [1, 1], `next_h` and `next_c`."""
     predictor = network.variance_adaptor.duration_predictor
     h, c = predictor.start(1)
@@ -367,17 +389,18 @@ def decoder_step(decoder: MelDecoder) -> ov.Model:
 
 
 def _sample_rate(voice: Path, vocoder: Generator) -> int:
-    """Hz, as audio_config.yaml, the vocoder's config.yaml and its source say."""
+    """The sample rate in Hz. audio_config.yaml, the config.yaml of the vocoder and its source must agree."""
     path = voice / "audio_config.yaml"
     try:
-        beside = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        told = [x["audio_config"]["sampling_rate"] for x in (beside, vocoder.config) if "audio_config" in x]
+        audio = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        rates = [x["audio_config"]["sampling_rate"] for x in (audio, vocoder.config) if "audio_config" in x]
     except (ValueError, TypeError, KeyError, yaml.YAMLError) as error:
         raise ValueError(f"{path} cannot be read ({error!r}). It has audio_config / sampling_rate.") from error
-    told += [vocoder.rate] if vocoder.nsf else []
-    if len(set(told)) != 1:
+    if vocoder.nsf:
+        rates.append(vocoder.rate)
+    if len(set(rates)) != 1:
         raise ValueError(
-            f"{voice} must tell one sample rate, not {told}: audio_config / sampling_rate in audio_config.yaml or "
+            f"{voice} must tell one sample rate, not {rates}: audio_config / sampling_rate in audio_config.yaml or "
             "voc/config.yaml."
         )
-    return int(told[0])
+    return int(rates[0])

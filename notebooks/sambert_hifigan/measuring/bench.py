@@ -1,9 +1,9 @@
-"""What SAMBERT-HiFiGAN and its peers take: `python -m notebooks.sambert_hifigan.measuring.bench`.
+"""Measures the speed of SAMBERT-HiFiGAN in all runtimes: `python -m notebooks.sambert_hifigan.measuring`.
 
-The notebook measures its own voice. The rest takes minutes and comes from the file that this module writes,
-results/bench/sambert_hifigan.json: a voice of the released size, with random weights, converted as the released ones
-would be. Every sub-model is measured; those that run step by step as loops inside the model and, beside that, as models
-of a step with the state inside.
+The notebook measures its own voice with `measured`. `main` measures a voice of the released size with random weights,
+converted as a released one would be, and writes results/bench/sambert_hifigan.json; that takes minutes. Every sub-model
+is measured. The autoregressive ones are measured twice in OpenVINO: with the loop inside the graph, and as models of a
+step with the state inside.
 """
 
 from __future__ import annotations
@@ -17,50 +17,56 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from notebooks.sambert_hifigan import convert
-from notebooks.sambert_hifigan.measuring.random_checkpoint import SPEAKER, seeded_voice
+from notebooks.sambert_hifigan.measuring.random_checkpoint import SPEAKER, random_voice
 from notebooks.sambert_hifigan.measuring.runtimes import (
     Arrays,
-    Converted,
-    Reading,
+    OpenVINORuntime,
     Runtime,
-    Stateful,
-    Stepwise,
+    SentenceInputs,
+    StatefulRuntime,
+    StepwiseRuntime,
     compiled,
     eager,
     modules,
     onnx,
-    read,
-    say,
+    read_sentence,
+    synthesize,
 )
 from notebooks.sambert_hifigan.network.acoustic import load_acoustic
 from notebooks.sambert_hifigan.network.decoder import MelDecoder
 from notebooks.sambert_hifigan.network.vocoder import Generator, load_vocoder
-from notebooks.sambert_hifigan.pipeline import EXACT, Synthesizer
+from notebooks.sambert_hifigan.pipeline import FP32_PROPERTIES, Synthesizer
 from utils import bench, report
 
-TEXT = "今天天气很好，我们一起去公园散步吧。请问火车站怎么走？孩子们在草地上跑来跑去，非常高兴。"  # its first is timed
+# the first sentence is measured
+TEXT = "今天天气很好，我们一起去公园散步吧。请问火车站怎么走？孩子们在草地上跑来跑去，非常高兴。"
 SPEED_ONLY = "released size, random weights, speed only"
 EAGER, COMPILED, ONNX, OURS = "torch eager", "torch.compile", "onnxruntime", "openvino"
 STATEFUL = "openvino, a call a step"
 VOCODER, DURATIONS, STEPS = "vocoder", "durations, all steps", "decoder, all steps"
-AT_ONCE = ("encoder", "variance", "memory", "finish", "source", VOCODER)  # sub-models that are called once
+SINGLE_CALL = ("encoder", "variance", "memory", "finish", "source", VOCODER)  # sub-models called once per sentence
 WHOLE, FIRST = "the whole sentence", "text to first sound, with the front end"
-ARITHMETIC = (VOCODER, WHOLE, FIRST)  # what a precision other than FP32 changes: the acoustic model is always exact
+VOCODER_WORKLOADS = (VOCODER, WHOLE, FIRST)  # what BF16 and INT8 change: the acoustic model always computes in FP32
 UNIT = "seconds of speech/s"  # one over this is the real-time factor
 Key = tuple[str, str]  # runtime, precision
 
 
-def works(
-    runtime: Runtime, reading: Reading, given: Mapping[str, Arrays], config: Mapping, again: Callable[[], Reading]
-):
-    """What is timed, by name. given: of `say`; again: reads the sentence anew."""
-    calls = {part: partial(runtime.run, part, *given[part]) for part in AT_ONCE if part in given}
-    return calls | {
-        DURATIONS: partial(runtime.durations, *given["durations"]),
-        STEPS: partial(runtime.decode, *given["decoder"]),
-        WHOLE: partial(say, runtime, reading, config),
-        FIRST: lambda: say(runtime, again(), config),
+def workloads(
+    runtime: Runtime,
+    sentence: SentenceInputs,
+    inputs: Mapping[str, Arrays],
+    config: Mapping,
+    front_end: Callable[[], SentenceInputs],
+) -> dict[str, Callable]:
+    """The calls to measure, by name. inputs: of `synthesize`; front_end: reads the sentence again."""
+    calls: dict[str, Callable] = {
+        part: partial(runtime.run, part, *inputs[part]) for part in SINGLE_CALL if part in inputs
     }
+    calls[DURATIONS] = partial(runtime.durations, *inputs["durations"])
+    calls[STEPS] = partial(runtime.decode, *inputs["decoder"])
+    calls[WHOLE] = partial(synthesize, runtime, sentence, config)
+    calls[FIRST] = lambda: synthesize(runtime, front_end(), config)
+    return calls
 
 
 def measured(
@@ -71,70 +77,76 @@ def measured(
     compiling: bool = False,
     label: str | None = None,
 ) -> tuple[list[dict], dict]:
-    """Speed rows of every runtime and sub-model, all in turns, and notes: the machine's limits, and how near they are.
+    """Speed rows of every runtime and sub-model, and notes on the limits of the machine.
 
-    voice: a checkpoint folder. folders: its IR at "FP32" and, where wanted, "INT8". compiling: whether torch.compile is
-    among the runtimes. The ratio is to eager PyTorch at the same precision, for INT8 at the fastest. BF16 and INT8 are
-    the vocoder's: acoustic model and source are exact. There is BF16 where the processor has it.
+    All calls are timed alternately. voice: a checkpoint folder. folders: its IR at "FP32" and optionally "INT8".
+    compiling: whether torch.compile is among the runtimes. The ratio of a row is to PyTorch eager at the same
+    precision; for INT8 to PyTorch eager at its fastest precision. BF16 and INT8 apply to the vocoder only. BF16 is
+    measured if the processor supports it.
     """
     acoustic, vocoder = load_acoustic(voice / "am"), load_vocoder(voice / "voc")
-    ours = Converted(folders["FP32"], **EXACT)
+    ours = OpenVINORuntime(folders["FP32"], **FP32_PROPERTIES)
     config, synthesizer = ours.synthesizer.config, ours.synthesizer
-    sentence = next(iter(synthesizer.frontend.sentences(TEXT)))
-    reading = read(synthesizer, speaker, sentence)
-    torch_runtime = Stepwise(eager(modules(acoustic, vocoder)), acoustic)
-    given = say(torch_runtime, reading, config)
-    seconds = given["sound"][0].size / config["sample_rate"]
+    text = next(iter(synthesizer.frontend.sentences(TEXT)))
+    front_end = partial(read_sentence, synthesizer, speaker, text)
+    sentence = front_end()
+    torch_runtime = StepwiseRuntime(eager(modules(acoustic, vocoder)), acoustic)
+    inputs = synthesize(torch_runtime, sentence, config)
+    seconds = inputs["sound"][0].size / config["sample_rate"]
     with TemporaryDirectory() as scratch:
+        # the runtimes
         runtimes: dict[Key, Runtime] = {(EAGER, "FP32"): torch_runtime}
         if compiling:
-            runtimes[COMPILED, "FP32"] = Stepwise(compiled(modules(acoustic, vocoder)), acoustic)
-        exported = onnx(modules(acoustic, vocoder), torch_runtime.examples(given), Path(scratch))
-        runtimes[ONNX, "FP32"] = Stepwise(exported, acoustic)
+            runtimes[COMPILED, "FP32"] = StepwiseRuntime(compiled(modules(acoustic, vocoder)), acoustic)
+        exported = onnx(modules(acoustic, vocoder), torch_runtime.examples(inputs), Path(scratch))
+        runtimes[ONNX, "FP32"] = StepwiseRuntime(exported, acoustic)
         runtimes[OURS, "FP32"] = ours
         if bench.torch_precision() == "BF16":
             parts = modules(acoustic, load_vocoder(voice / "voc"))
-            runtimes[EAGER, "BF16"] = Stepwise(eager(parts, "BF16"), acoustic)
-            runtimes[OURS, "BF16"] = Converted(folders["FP32"], INFERENCE_PRECISION_HINT="bf16")
+            runtimes[EAGER, "BF16"] = StepwiseRuntime(eager(parts, "BF16"), acoustic)
+            runtimes[OURS, "BF16"] = OpenVINORuntime(folders["FP32"], INFERENCE_PRECISION_HINT="bf16")
         if "INT8" in folders:
-            runtimes[OURS, "INT8"] = Converted(folders["INT8"])
+            runtimes[OURS, "INT8"] = OpenVINORuntime(folders["INT8"])
+
+        # their workloads
         calls = {}
-        for (runtime, precision), made in runtimes.items():
-            todo = works(made, reading, given, config, partial(read, synthesizer, speaker, sentence))
-            kept = todo if precision == "FP32" else ARITHMETIC
-            calls |= {(runtime, precision, name): todo[name] for name in kept}
-        stepwise = Stateful(acoustic)
-        calls[STATEFUL, "FP32", DURATIONS] = partial(stepwise.durations, *given["durations"])
-        calls[STATEFUL, "FP32", STEPS] = partial(stepwise.decode, *given["decoder"])
+        for (name, precision), runtime in runtimes.items():
+            all_calls = workloads(runtime, sentence, inputs, config, front_end)
+            chosen = all_calls if precision == "FP32" else VOCODER_WORKLOADS
+            calls |= {(name, precision, workload): all_calls[workload] for workload in chosen}
+        stateful_runtime = StatefulRuntime(acoustic)
+        calls[STATEFUL, "FP32", DURATIONS] = partial(stateful_runtime.durations, *inputs["durations"])
+        calls[STATEFUL, "FP32", STEPS] = partial(stateful_runtime.decode, *inputs["decoder"])
         timings = bench.interleave(calls, rounds)
     rows = []
-    for (runtime, precision, name), timing in timings.items():
-        peers = {kind: x for (its, kind, work), x in timings.items() if (its, work) == (EAGER, name)}
-        peer = peers.get(precision) or min(peers.values(), key=lambda x: x.median_ms)
+    for (runtime, precision, workload), timing in timings.items():
+        baselines = {kind: x for (name, kind, work), x in timings.items() if (name, work) == (EAGER, workload)}
+        baseline = baselines.get(precision) or min(baselines.values(), key=lambda x: x.median_ms)
         row = bench.row(
             runtime,
             precision,
-            f"{name}, {seconds:.2g} s of speech",
+            f"{workload}, {seconds:.2g} s of speech",
             timing,
             amount=seconds,
             unit=UNIT,
-            torch=peer,
+            torch=baseline,
             model_mb=bench.size_mb(folders["INT8" if precision == "INT8" else "FP32"]) if runtime == OURS else None,
             label=label,
         )
         rows.append(row)
         print(f"{runtime} {precision}, {row['workload']}: {timing.median_ms:.1f} ms", flush=True)
-    return rows, limits(timings, acoustic.decoder, vocoder, given)
+    return rows, limits(timings, acoustic.decoder, vocoder, inputs)
 
 
-def limits(timings: Mapping, decoder: MelDecoder, vocoder: Generator, given: Mapping[str, Arrays]) -> dict[str, float]:
-    """How far OpenVINO is from what the machine can do, measured now.
+def limits(timings: Mapping, decoder: MelDecoder, vocoder: Generator, inputs: Mapping[str, Arrays]) -> dict[str, float]:
+    """The shares of the machine's limits that OpenVINO reaches. The limits are measured in this call.
 
-    The vocoder multiplies, so it is held against a large matrix product. A step of the decoder reads every weight
-    once, so it is held against the bandwidth of memory; what stays in a cache between two steps may exceed it.
+    The vocoder is compared with a large matrix product, since it is bound by arithmetic. A step of the decoder is
+    compared with the bandwidth of memory, since it reads every weight once; the share may exceed 1 if weights stay in a
+    cache of the processor.
     """
     with FlopCounterMode(display=False) as counter, torch.inference_mode():
-        vocoder.filter(*map(torch.from_numpy, given[VOCODER]))
+        vocoder.filter(*map(torch.from_numpy, inputs[VOCODER]))
     work, bandwidth = counter.get_total_flops() / 1e9, bench.read_bandwidth_gbs()
     notes = {"operations of the vocoder for the sentence, GFLOP": round(work, 1)}
     notes["read bandwidth, GB/s"] = round(bandwidth, 1)
@@ -144,15 +156,18 @@ def limits(timings: Mapping, decoder: MelDecoder, vocoder: Generator, given: Map
             notes[f"large {dtype} matrix product, GFLOP/s"] = round(product)
             reached = work * 1e3 / timings[OURS, precision, VOCODER].median_ms / product
             notes[f"share of it that the vocoder reaches at {precision}"] = round(reached, 2)
-    read_by_a_step = [p for name, p in decoder.named_parameters() if "w_h_kv" not in name]  # those are read once
-    size = sum(p.numel() for p in read_by_a_step) * 4 / 1e9 * given["decoder"][0].shape[1]
+    read_by_a_step = [
+        p for name, p in decoder.named_parameters() if "w_h_kv" not in name
+    ]  # those are applied once per sentence
+    size = sum(p.numel() for p in read_by_a_step) * 4 / 1e9 * inputs["decoder"][0].shape[1]
     share = size * 1e3 / timings[OURS, "FP32", STEPS].median_ms / bandwidth
     return notes | {"share of the bandwidth that a step of the decoder reaches": round(share, 2)}
 
 
 def main() -> None:
+    """Measure a voice of the released size and write the results."""
     with bench.exclusive() as load, TemporaryDirectory() as scratch:
-        voice = seeded_voice(Path(scratch) / "voice")
+        voice = random_voice(Path(scratch) / "voice")
         folders = {"FP32": convert.to_ir(voice, Path(scratch) / "fp32", half=False)}
         half = convert.to_ir(voice, Path(scratch) / "fp16")
         mels = [spoken.mel for spoken in Synthesizer(half).stream(TEXT, SPEAKER)]

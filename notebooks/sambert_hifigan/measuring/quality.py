@@ -1,8 +1,8 @@
-"""Is it understood, who speaks, how does it sound? Held-out sentences in every voice, at every precision.
+"""Measures the quality of speech: held-out sentences in every voice, at every precision.
 
-A recogniser writes down what it hears, an encoder tells the voice, a predictor of listeners' opinions the quality (see
-`listening`); all were trained on people, and know nothing of this model. The controls must lose: the text with its
-characters in another order, another voice, and Griffin-Lim in place of the vocoder.
+Three networks that were trained on recordings of people judge the speech (see `utils.speech.listening`): a speech
+recogniser transcribes it, a speaker encoder identifies the voice, and a MOS predictor scores the quality. The negative
+controls are texts with shuffled characters, another voice, and Griffin-Lim in place of the vocoder.
 """
 
 from __future__ import annotations
@@ -26,36 +26,44 @@ from utils.speech.spectra import griffin_lim, mean_mel_distance
 
 CHARACTERS, SYLLABLES = "character error rate", "syllable error rate"  # syllables: without tones
 BETTER = {
-    **{CHARACTERS: "lower", SYLLABLES: "lower", FIRST: "higher", SIMILARITY: "higher"},
-    **{OPINION: "higher", DISTANCE: "lower"},
+    CHARACTERS: "lower",
+    SYLLABLES: "lower",
+    FIRST: "higher",
+    SIMILARITY: "higher",
+    OPINION: "higher",
+    DISTANCE: "lower",
 }
 CONTROLS = {
-    **dict.fromkeys((CHARACTERS, SYLLABLES), "its characters in another order"),
-    **dict.fromkeys((FIRST, SIMILARITY), "another voice"),
-    **{OPINION: "Griffin-Lim in place of the vocoder", DISTANCE: "another sentence"},
+    CHARACTERS: "its characters in another order",
+    SYLLABLES: "its characters in another order",
+    FIRST: "another voice",
+    SIMILARITY: "another voice",
+    OPINION: "Griffin-Lim in place of the vocoder",
+    DISTANCE: "another sentence",
 }
-# How much worse than PyTorch one may be. Rounding that nobody hears, also that of another processor, lets a recogniser
-# take up to four of 133 characters for others.
+# The tolerated difference from PyTorch. Inaudible rounding, also that of another processor, changes up to four of 133
+# recognised characters.
 MARGINS = {CHARACTERS: 0.05, SYLLABLES: 0.05, SIMILARITY: 0.02, OPINION: 0.1}
-UNDERSTOOD, RECOGNISED = 0.15, 0.9  # error rate of characters that PyTorch may have; share of right voices at least
-NEAR = 3.0  # dB of mel distance to PyTorch, at most
+MAX_ERROR_RATE = 0.15  # of characters, for PyTorch
+MIN_RIGHT_VOICES = 0.9  # share of the sentences
+MAX_MEL_DISTANCE_DB = 3.0  # from PyTorch
 
 
 class Voice(Protocol):
-    """What is judged: says trials, and turns mel spectrograms [M, F] to sound, both [S] float32 at 16 kHz."""
+    """What is measured. Both methods return samples [S] float32 at 16 kHz."""
 
-    def say(self, trial: Trial) -> np.ndarray: ...
+    def synthesize(self, trial: Trial) -> np.ndarray: ...
 
-    def vocode(self, mel: np.ndarray) -> np.ndarray: ...
+    def vocode(self, mel: np.ndarray) -> np.ndarray: ...  # mel: [M, F]
 
 
-class Converted:
-    """A `pipeline.Synthesizer`."""
+class ConvertedVoice:
+    """A `pipeline.Synthesizer` as a `Voice`."""
 
     def __init__(self, synthesizer: Synthesizer) -> None:
         self.synthesizer = synthesizer
 
-    def say(self, trial: Trial) -> np.ndarray:
+    def synthesize(self, trial: Trial) -> np.ndarray:
         return resampled(*self.synthesizer(trial.text, trial.speaker))
 
     def vocode(self, mel: np.ndarray) -> np.ndarray:
@@ -63,7 +71,7 @@ class Converted:
         return resampled(sound, self.synthesizer.config["sample_rate"])
 
 
-# --- what is understood -------------------------------------------------------------------------------------------
+# --- intelligibility ---------------------------------------------------------------------------------------------
 
 
 def characters(text: str) -> list[str]:
@@ -72,12 +80,12 @@ def characters(text: str) -> list[str]:
 
 
 def syllables(text: str) -> list[str]:
-    """The syllables of a text without their tones: what is written differently and sounds alike is the same."""
+    """The syllables of a text without tones, so that homophones count as equal."""
     return lazy_pinyin("".join(characters(text)), errors=list)
 
 
 def shuffled(text: str, rng: np.random.Generator) -> str:
-    """A control: the characters of a text in another order."""
+    """A negative control: the characters of a text in random order."""
     return "".join(rng.permutation(characters(text)))
 
 
@@ -85,10 +93,10 @@ def shuffled(text: str, rng: np.random.Generator) -> str:
 
 
 class Judge:
-    """Measures sounds of some trials.
+    """Measures the sounds of some trials.
 
-    recognise: `listening.Recogniser`; opinion: `listening.MOS`; known: the embedding of every voice, two or
-    more. Raises ValueError for fewer, which nothing could be told apart from.
+    recognise: `listening.Recogniser`. voiceprint: the speaker encoder. opinion: `listening.MOS`. known: the embeddings
+    of two or more voices by name. Raises ValueError for fewer, since one voice is always the nearest.
     """
 
     def __init__(
@@ -103,53 +111,71 @@ class Judge:
             raise ValueError("One voice alone is always the right one. Let `known` hold others, too.")
         self.trials, self.recognise, self.voiceprint = trials, recognise, voiceprint
         self.opinion, self.known = opinion, known
-        rng, names = np.random.default_rng(0), list(known)
-        self.texts, self.speakers = [trial.text for trial in trials], [trial.speaker for trial in trials]
-        self.others = [names[(names.index(name) + 1) % len(names)] for name in self.speakers]  # the wrong ones
-        self.jumbled = [shuffled(text, rng) for text in self.texts]
+        self.texts = [trial.text for trial in trials]
+        self.speakers = [trial.speaker for trial in trials]
 
-    def measure(self, sounds: Sequence[np.ndarray], what: str = "") -> tuple[dict[str, float], dict[str, float]]:
-        """All metrics of the trials' sounds, and of the same sounds held against wrong texts and voices."""
-        heard = transcripts(sounds, self.recognise, what)
-        voices = np.stack([self.voiceprint.embed(sound) for sound in sounds])
+        # the negative controls: another voice, and a shuffled text
+        names = list(known)
+        self.other_speakers = [names[(names.index(name) + 1) % len(names)] for name in self.speakers]
+        rng = np.random.default_rng(0)
+        self.shuffled_texts = [shuffled(text, rng) for text in self.texts]
+
+    def measure(self, sounds: Sequence[np.ndarray], label: str = "") -> tuple[dict[str, float], dict[str, float]]:
+        """The metrics of the trials' sounds, and the metrics of the same sounds with wrong texts and voices.
+
+        label: of the progress bar.
+        """
+        transcribed = transcripts(sounds, self.recognise, label)
+        voices = np.stack([self.voiceprint.embed(sound) for sound in sounds])  # [n, 256]
         opinion = float(np.mean([self.opinion(sound) for sound in sounds]))
-        values = []
-        for texts, speakers in ((self.texts, self.speakers), (self.jumbled, self.others)):
-            rates = [error_rate(heard, texts, units) for units in (characters, syllables)]
-            values.append(dict(zip(BETTER, [*rates, *ranking(voices, speakers, self.known), opinion], strict=False)))
-        return values[0], values[1]
+
+        def metrics(texts: Sequence[str], speakers: Sequence[str]) -> dict[str, float]:
+            first, similarity = ranking(voices, speakers, self.known)
+            return {
+                CHARACTERS: error_rate(transcribed, texts, characters),
+                SYLLABLES: error_rate(transcribed, texts, syllables),
+                FIRST: first,
+                SIMILARITY: similarity,
+                OPINION: opinion,
+            }
+
+        return metrics(self.texts, self.speakers), metrics(self.shuffled_texts, self.other_speakers)
 
 
 def table(judge: Judge, voices: Mapping[str, Voice], reference: Reference, teacher: float | None = None) -> list[dict]:
-    """Quality rows of the voices by precision, with the unquantised PyTorch reference, and of all controls.
+    """Quality rows of the voices by precision, of the PyTorch reference, and of all negative controls.
 
-    A precision may be its margin worse than the reference. The reference itself must be understood: its error rate of
-    characters is at most UNDERSTOOD, or five points above that of the teacher, if given.
+    A precision may be worse than the reference by the margin of the metric. The character error rate of the reference
+    itself is at most MAX_ERROR_RATE, or five points above that of the teacher, if it is given.
     """
-    mels = [list(reference.mels(trial)) for trial in tqdm(judge.trials, desc="PyTorch reads", mininterval=1)]
-    sounds = [np.concatenate([reference.vocode(mel) for mel in made]) for made in mels]
-    wanted, wrong = judge.measure(sounds, "PyTorch is heard")
-    wrong[OPINION] = float(np.mean([judge.opinion(griffin_lim(sound)) for sound in sounds]))
-    wrong[DISTANCE] = mean_mel_distance([*sounds[1:], sounds[0]], sounds)
-    found = {}
+    # the reference and the negative controls
+    mels = [list(reference.mels(*trial)) for trial in tqdm(judge.trials, desc="PyTorch reads", mininterval=1)]
+    sounds = [np.concatenate([reference.vocode(mel) for mel in trial_mels]) for trial_mels in mels]
+    baseline, controls = judge.measure(sounds, "PyTorch is heard")
+    baseline[DISTANCE] = 0.0
+    controls[OPINION] = float(np.mean([judge.opinion(griffin_lim(sound)) for sound in sounds]))
+    controls[DISTANCE] = mean_mel_distance([*sounds[1:], sounds[0]], sounds)
+
+    # every precision
+    values = {}
     for name, voice in voices.items():
-        said = [voice.say(trial) for trial in tqdm(judge.trials, desc=f"{name} speaks", mininterval=1)]
-        found[name], _ = judge.measure(said, f"{name} is heard")
-        again = [np.concatenate([voice.vocode(mel) for mel in made]) for made in mels]
-        found[name][DISTANCE] = mean_mel_distance(again, sounds)
-    goals = {
-        metric: wanted[metric] + (-margin if BETTER[metric] == "higher" else margin)
-        for metric, margin in MARGINS.items()
-    }
-    goals |= {FIRST: RECOGNISED, DISTANCE: NEAR}
-    wanted[DISTANCE] = 0.0
+        synthesized = [voice.synthesize(trial) for trial in tqdm(judge.trials, desc=f"{name} speaks", mininterval=1)]
+        values[name], _ = judge.measure(synthesized, f"{name} is heard")
+        vocoded = [np.concatenate([voice.vocode(mel) for mel in trial_mels]) for trial_mels in mels]
+        values[name][DISTANCE] = mean_mel_distance(vocoded, sounds)
+
+    # the rows
+    thresholds = {FIRST: MIN_RIGHT_VOICES, DISTANCE: MAX_MEL_DISTANCE_DB}
+    for metric, margin in MARGINS.items():
+        thresholds[metric] = baseline[metric] + (-margin if BETTER[metric] == "higher" else margin)
     rows = []
     for metric, better in BETTER.items():
-        for name, x in found.items():
-            rows.append(compare.quality(metric, name, x[metric], wanted[metric], goals[metric], better))
-        rows.append(compare.control(metric, CONTROLS[metric], wrong[metric], goals[metric], better))
-    rate, aim = wanted[CHARACTERS], UNDERSTOOD
+        for name, metrics in values.items():
+            row = compare.quality(metric, name, metrics[metric], baseline[metric], thresholds[metric], better)
+            rows.append(row)
+        rows.append(compare.control(metric, CONTROLS[metric], controls[metric], thresholds[metric], better))
+    rate, max_rate = baseline[CHARACTERS], MAX_ERROR_RATE
     if teacher is not None:
-        aim = max(aim, teacher + 0.05)
+        max_rate = max(max_rate, teacher + 0.05)
         rows.append(compare.quality(CHARACTERS, "the teacher", teacher, None, None, "lower"))
-    return [*rows, compare.quality(CHARACTERS, "PyTorch", rate, rate, aim, "lower")]
+    return [*rows, compare.quality(CHARACTERS, "PyTorch", rate, rate, max_rate, "lower")]

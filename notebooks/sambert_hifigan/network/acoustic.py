@@ -1,13 +1,17 @@
 """SAMBERT, the acoustic model of KAN-TTS, in PyTorch, with the key names of the released checkpoints.
 
-Text to mel spectrogram. A self-attention encoder reads phones with their tones; predictors of pitch and energy add
-theirs to every phone, an LSTM says how long each lasts; the phones are stretched to frames, of which three make a
-group; a decoder makes them group by group, and a postnet refines them. Predictors and postnet are FSMNs, feedforward
-sequential memory networks (Zhang et al., "Deep-FSMN for Large Vocabulary Continuous Speech Recognition", ICASSP 2018).
+A self-attention encoder embeds phonemes with their tones. A variance adaptor predicts pitch and energy of every phoneme
+and adds their embeddings; an LSTM predicts the durations. The phonemes are repeated for their frames, and groups of
+three frames form the memory of an autoregressive decoder, which generates a group at a time. A postnet refines the mel
+spectrogram. Predictors and postnet are FSMNs, feedforward sequential memory networks (Zhang et al.,
+"Deep-FSMN for Large Vocabulary Continuous Speech Recognition", ICASSP 2018).
 
-A voice is built from the `config.yaml` beside its checkpoint: plain, NSF (two channels more, pitch and voicing, for a
-vocoder with a sine source) or SE (a speaker's embedding in place of a name). B: batch, T: phones, F: frames, N: groups
-of r frames, M: mel channels, D: width of the decoder, L: its blocks. The sizes in comments are the released ones.
+`config.yaml` in the folder of a checkpoint gives the kind of the voice: plain, NSF (with two more channels, pitch and
+voicing, for a vocoder with a source of sines) or SE (with a speaker embedding in place of a table of speakers).
+
+B: batch, T: phonemes, F: frames, N: groups of r frames, M: mel channels (with NSF, pitch and voicing included), C:
+channels of the concatenated embeddings, D: width of the decoder, L: blocks of the decoder. Sizes in comments are those
+of the released checkpoints.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ from notebooks.sambert_hifigan.network.layers import (
     rows,
 )
 
-TABLES = {  # what config.yaml calls a table of symbols: the embedding that has a row for each
+TABLES = {  # table of symbols in config.yaml: the embedding with a row for each symbol
     "sy": "text_encoder.sy_emb.weight",
     "tone": "text_encoder.tone_emb.weight",
     "syllable_flag": "text_encoder.syllable_flag_emb.weight",
@@ -44,12 +48,13 @@ TABLES = {  # what config.yaml calls a table of symbols: the embedding that has 
     "speaker": "spk_tokenizer.weight",
 }
 POSITIONS = "text_encoder.ling_enc.position_enc.position_enc"
-FORMULAS = (POSITIONS, "variance_adaptor.dur_position_encoder.inv_timescales")  # known without a checkpoint
-UNVOICED, LOWEST_F0 = 0.6, 30.0  # below this the voicing is none; Hz
+FORMULAS = (POSITIONS, "variance_adaptor.dur_position_encoder.inv_timescales")  # computed, not learned
+MIN_VOICING = 0.6  # a frame with less voicing is unvoiced
+MIN_F0_HZ = 30.0
 
 
 class TextEncoder(nn.Module):
-    """Phones, tones, syllable and word boundaries to what is said at every phone."""
+    """Encodes phonemes with their tones and their places in syllable and word."""
 
     def __init__(self, params: dict) -> None:
         super().__init__()
@@ -76,15 +81,16 @@ class TextEncoder(nn.Module):
     def forward(self, ling: Tensor, mask: Tensor | None = None) -> Tensor:
         """[B, T, 32] for ling [B, T, 4] int64: rows of the tables sy, tone, syllable_flag and word_segment."""
         tables = self.sy_emb, self.tone_emb, self.syllable_flag_emb, self.ws_emb
-        x = sum(table(ling[..., i]) for i, table in enumerate(tables))
-        x = self.ling_enc["position_enc"](x * self.scale)
+        x = sum(table(ling[..., i]) for i, table in enumerate(tables))  # [B, T, 512]
+        x = self.ling_enc["position_enc"](x * self.scale)  # [B, T, 512]
         for block in self.ling_enc["fft"]:
-            x = block["pos_ffn"](block["slf_attn"](x, mask), mask)
-        return self.ling_proj(self.ling_enc["ln"](x))
+            x = block["slf_attn"](x, mask)  # [B, T, 128]
+            x = block["pos_ffn"](x, mask)  # [B, T, 128]
+        return self.ling_proj(self.ling_enc["ln"](x))  # [B, T, 32]
 
 
 class VariancePredictor(nn.Module):
-    """One number for every phone: its pitch, or its energy."""
+    """Predicts one number for every phoneme: its pitch or its energy."""
 
     def __init__(self, inputs: int, params: dict) -> None:
         super().__init__()
@@ -95,17 +101,19 @@ class VariancePredictor(nn.Module):
         self.fc = nn.Linear(2 * units, 1)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """[B, T] for x [B, T, C]."""
-        x = self.fsmn(x, mask)
+        """[B, T] for x [B, T, C]; mask [B, T]: True where there is a phoneme, None for everywhere."""
+        x = self.fsmn(x, mask)  # [B, T, 128]
         if mask is None:
-            return self.fc(self.blstm(x)[0])[..., 0]
+            x, _ = self.blstm(x)  # [B, T, 2 * 128]
+            return self.fc(x)[..., 0]  # [B, T]
         packed = pack_padded_sequence(x, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
-        x, _ = pad_packed_sequence(self.blstm(packed)[0], batch_first=True, total_length=x.shape[1])
-        return self.fc(x)[..., 0] * mask
+        packed, _ = self.blstm(packed)
+        x, _ = pad_packed_sequence(packed, batch_first=True, total_length=x.shape[1])  # [B, T, 2 * 128]
+        return self.fc(x)[..., 0] * mask  # [B, T]
 
 
 class DurationPredictor(nn.Module):
-    """How long every phone lasts, told what the one before it lasts."""
+    """Predicts the duration of every phoneme from the duration of the one before: an autoregressive LSTM."""
 
     def __init__(self, inputs: int, params: dict) -> None:
         super().__init__()
@@ -115,36 +123,39 @@ class DurationPredictor(nn.Module):
         self.fc = nn.Linear(units, 1)
 
     def forward(self, previous: Tensor, condition: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Log-durations [B, T] and the next h and c, for T phones: one, or in training all of them.
+        """Log-durations [B, T] and the next h and c, for T phonemes: one in inference, all of them in training.
 
-        previous: [B, T], log-durations of the phones before, 0 before the first. condition: [B, T, C], the phones' rows
-        of `VarianceAdaptor`'s. h, c: [2, B, 128], the LSTM's state, zeros before the first phone.
+        previous: [B, T], log-durations of the phonemes before, 0 before the first. condition: [B, T, C], rows of the
+        condition of `VarianceAdaptor`. h, c: [2, B, 128], the state of the LSTM, zeros before the first phoneme.
         """
-        x = torch.cat([self.prenet(previous[..., None]), condition], -1)
-        x, (h, c) = self.lstm(x, (h, c))
+        x = self.prenet(previous[..., None])  # [B, T, 128]
+        x = torch.cat([x, condition], -1)  # [B, T, 128 + C]
+        x, (h, c) = self.lstm(x, (h, c))  # [B, T, 128]
         return F.relu(self.fc(x)[..., 0]), h, c
 
     def start(self, batch: int) -> tuple[Tensor, Tensor]:
-        """h and c before the first phone."""
+        """h and c before the first phoneme, [2, B, 128] each."""
         zeros = self.fc.weight.new_zeros(2, batch, self.lstm.hidden_size)
         return zeros, zeros
 
     def infer(self, condition: Tensor) -> Tensor:
-        """Log-durations [B, T], phone after phone."""
+        """Log-durations [B, T], predicted one phoneme at a time."""
         batch, length = condition.shape[:2]
-        state, made = self.start(batch), [condition.new_zeros(batch, 1)]
+        state = self.start(batch)
+        steps = [condition.new_zeros(batch, 1)]
         for i in range(length):
-            last, *state = self(made[-1], condition[:, i : i + 1], *state)
-            made.append(last)
-        return torch.cat(made[1:], 1)
+            log_duration, *state = self(steps[-1], condition[:, i : i + 1], *state)  # [B, 1]
+            steps.append(log_duration)
+        return torch.cat(steps[1:], 1)  # [B, T]
 
-    def teach(self, condition: Tensor, log_durations: Tensor) -> Tensor:
-        """Log-durations [B, T], told the true ones [B, T] of the phones before."""
-        return self(F.pad(log_durations[:, :-1], (1, 0)), condition, *self.start(len(condition)))[0]
+    def teacher_forced(self, condition: Tensor, log_durations: Tensor) -> Tensor:
+        """Log-durations [B, T], predicted from the true ones [B, T] of the phonemes before."""
+        previous = F.pad(log_durations[:, :-1], (1, 0))  # [B, T]
+        return self(previous, condition, *self.start(len(condition)))[0]
 
 
 class VarianceAdaptor(nn.Module):
-    """Gives every phone a pitch and an energy; holds the predictor of durations too."""
+    """Predicts pitch and energy of every phoneme and adds their embeddings. Holds the predictor of durations, too."""
 
     def __init__(self, params: dict) -> None:
         super().__init__()
@@ -165,20 +176,22 @@ class VarianceAdaptor(nn.Module):
         mask: Tensor | None = None,
         targets: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Text with pitch and energy [B, T, 32], the durations' condition [B, T, C], pitch [B, T] and energy [B, T].
+        """Text with pitch and energy [B, T, 32], the condition of the durations [B, T, C], pitch [B, T], energy [B, T].
 
         text, speaker, emotion: of `KanTtsSAMBERT.encode`. targets: in training the true pitch and energy, [B, T] each
-        and 0 on padding, that are added in place of the predicted ones.
+        and 0 on padding; their embeddings are added in place of those of the predictions.
         """
-        x = torch.cat([text, speaker, emotion], -1)
-        predicted = self.pitch_predictor(x, mask), self.energy_predictor(x, mask)
-        pitch, energy = predicted if targets is None else targets
-        text = text + (self.pitch_emb(pitch[:, None]) + self.energy_emb(energy[:, None])).transpose(1, 2)
-        return text, torch.cat([text, speaker, emotion], -1), *predicted
+        x = torch.cat([text, speaker, emotion], -1)  # [B, T, C]
+        predictions = self.pitch_predictor(x, mask), self.energy_predictor(x, mask)  # [B, T] each
+        pitch, energy = predictions if targets is None else targets
+        embedding = self.pitch_emb(pitch[:, None]) + self.energy_emb(energy[:, None])  # [B, 32, T]
+        text = text + embedding.transpose(1, 2)  # [B, T, 32]
+        condition = torch.cat([text, speaker, emotion], -1)  # [B, T, C]
+        return text, condition, *predictions
 
 
 class PostNet(nn.Module):
-    """What is to be added to the decoder's frames."""
+    """Predicts a correction of the decoded frames."""
 
     def __init__(self, params: dict) -> None:
         super().__init__()
@@ -190,11 +203,13 @@ class PostNet(nn.Module):
 
     def forward(self, mel: Tensor, mask: Tensor | None = None) -> Tensor:
         """[B, F, M] for mel [B, F, M]; mask [B, F]: True where there is a frame, None for everywhere."""
-        return self.fc(self.lstm(self.fsmn(mel, mask))[0])
+        x = self.fsmn(mel, mask)  # [B, F, 256]
+        x, _ = self.lstm(x)  # [B, F, 128]
+        return self.fc(x)  # [B, F, M]
 
 
-class Spoken(NamedTuple):
-    """What `KanTtsSAMBERT` makes of a sentence of T phones and F frames."""
+class AcousticOutput(NamedTuple):
+    """The output of `KanTtsSAMBERT` for a sentence of T phonemes and F frames."""
 
     mel: Tensor  # [1, F, M]
     decoded: Tensor  # [1, F, M], before the postnet
@@ -202,19 +217,19 @@ class Spoken(NamedTuple):
     pitch: Tensor  # [1, T]
     energy: Tensor  # [1, T]
     frames: Tensor  # [1, T] int64
-    band: int  # groups that the decoder looks back, and ahead
+    band: int  # groups that the decoder attends to on either side
 
 
 class KanTtsSAMBERT(nn.Module):
     """The acoustic model that a voice's config.yaml describes. Weights are random until loaded.
 
-    config: its content; Model / KanTtsSAMBERT / params also gives the sizes of TABLES (`load_acoustic` takes those from
-    the checkpoint). Raises ValueError when a setting is missing.
+    config: its content; Model / KanTtsSAMBERT / params also has the sizes of TABLES (`load_acoustic` takes those from
+    the checkpoint). Raises ValueError for a missing setting.
 
-    The sub-models, each a module or a method (`layers.Part`) that can be traced, for any batch and length:
-    `encode`, `variance_adaptor`, `variance_adaptor.duration_predictor` (a step), `remember`, `decoder` (a step),
-    `finish`. Between them: `frames_of` and `band_of` the durations, and `stretch`. `forward` puts them together.
-    In training, masks (bool [B, T], True where there is a phone) tell phones from padding.
+    The sub-models can be traced for any batch and length. Each is a module or a method (`layers.Part`): `encode`,
+    `variance_adaptor`, `variance_adaptor.duration_predictor` (a step), `build_memory`, `decoder` (a step), `finish`.
+    `frames_of`, `band_of` and `stretch` are computed between them, and `forward` runs them all. In training, masks
+    (bool [B, T], True where there is a phoneme) separate phonemes from padding.
     """
 
     def __init__(self, config: dict) -> None:
@@ -233,7 +248,7 @@ class KanTtsSAMBERT(nn.Module):
         except KeyError as error:
             raise ValueError(f"The configuration of KanTtsSAMBERT has no {error.args[0]!r}.") from error
         lowest, highest = params.get("nsf_f0_global_minimum", 30.0), params.get("nsf_f0_global_maximum", 730.0)
-        self.f0 = (lowest, highest - lowest)  # NSF: pitch in Hz is the first plus the second times the channel's value
+        self.f0 = (lowest, highest - lowest)  # NSF: pitch in Hz = first + second * channel
 
     @property
     def decoder(self) -> MelDecoder:
@@ -245,68 +260,83 @@ class KanTtsSAMBERT(nn.Module):
         """Embeddings of text [B, T, 32], speaker [B, T, 32] and emotion [B, T, 32].
 
         ling: [B, T, 4] int64, see `TextEncoder`; emotion, speaker: [B, T] int64, rows of their tables. With SE, speaker
-        is an embedding [B, T, 192] for each phone and comes back as it is.
+        is an embedding [B, T, 192] for each phoneme and is returned unchanged.
         """
         if hasattr(self, "spk_tokenizer"):
             speaker = self.spk_tokenizer(speaker)
         return self.text_encoder(ling, mask), speaker, self.emo_tokenizer(emotion)
 
-    def remember(
+    def build_memory(
         self, text: Tensor, speaker: Tensor, emotion: Tensor, token: Tensor, place: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The decoder's memory [B, N, C], and its `keys_and_values` [L, B, N, 2D].
+        """The memory of the decoder [B, N, 3 * 32 + 32 + 32], and its `keys_and_values` [L, B, N, 2D].
 
         text: of `variance_adaptor`; speaker, emotion: of `encode`. token, place: [B, N * r] int64, see `stretch`.
         """
-        text = rows(text, token) * (place > 0)[..., None] + self.variance_adaptor.dur_position_encoder(place)
-        first = token[:, :: self.r]  # groups begin with a frame, unless they are padding altogether
-        memory = torch.cat([text.unflatten(1, (-1, self.r)).flatten(2), rows(speaker, first), rows(emotion, first)], -1)
+        text = rows(text, token) * (place > 0)[..., None]  # [B, N * r, 32], 0 for padding
+        text = text + self.variance_adaptor.dur_position_encoder(place)  # [B, N * r, 32]
+        text = text.unflatten(1, (-1, self.r)).flatten(2)  # [B, N, r * 32]
+        first = token[:, :: self.r]  # [B, N], the phoneme of the first frame of every group
+        memory = torch.cat([text, rows(speaker, first), rows(emotion, first)], -1)  # [B, N, r * 32 + 32 + 32]
         return memory, self.decoder.keys_and_values(memory)
 
     def finish(self, mel: Tensor) -> Tensor:
-        """What the vocoder takes, [B, M, F], of the decoder's frames [B, F, M]; F: without padding."""
-        mel = mel + self.mel_postnet(mel)
-        return (self.in_hertz(mel) if self.nsf else mel).transpose(1, 2)
+        """The mel spectrogram for the vocoder, [B, M, F], from decoded frames [B, F, M] without padding."""
+        mel = mel + self.mel_postnet(mel)  # [B, F, M]
+        if self.nsf:
+            mel = self.in_hertz(mel)
+        return mel.transpose(1, 2)  # [B, M, F]
 
     def in_hertz(self, mel: Tensor) -> Tensor:
         """NSF's frames [B, F, M] with the pitch (last channel but one) in Hz and the voicing (the last) 0 or 1."""
-        mel, pitch, voicing = mel.split([mel.shape[-1] - 2, 1, 1], -1)
+        mel, pitch, voicing = mel.split([mel.shape[-1] - 2, 1, 1], -1)  # [B, F, M - 2], [B, F, 1], [B, F, 1]
         base, span = self.f0
-        return torch.cat([mel, (pitch * span + base).clamp_min(LOWEST_F0), (voicing >= UNVOICED).to(mel)], -1)
+        return torch.cat([mel, (pitch * span + base).clamp_min(MIN_F0_HZ), (voicing >= MIN_VOICING).to(mel)], -1)
 
-    def forward(self, ling: Tensor, emotion: Tensor, speaker: Tensor) -> Spoken:
-        """One sentence, its phones as in `encode` with B = 1."""
+    def forward(self, ling: Tensor, emotion: Tensor, speaker: Tensor) -> AcousticOutput:
+        """Inference for one sentence; the inputs are those of `encode` with B = 1."""
         self.text_encoder.ling_enc["position_enc"].grow(ling.shape[1])
-        text, speaker, emotion = self.encode(ling, emotion, speaker)
+
+        # embeddings with pitch and energy
+        text, speaker, emotion = self.encode(ling, emotion, speaker)  # [1, T, 32] each; speaker 192 with SE
         text, condition, pitch, energy = self.variance_adaptor(text, speaker, emotion)
-        log_durations = self.variance_adaptor.duration_predictor.infer(condition)
+
+        # durations
+        log_durations = self.variance_adaptor.duration_predictor.infer(condition)  # [1, T]
         frames, band = frames_of(log_durations), band_of(log_durations, self.r)
-        memory, _ = self.remember(text, speaker, emotion, *stretch(frames, self.r))
-        decoded = self.decoder.infer(memory, band)[:, : int(frames.sum())]
-        return Spoken(decoded + self.mel_postnet(decoded), decoded, log_durations, pitch, energy, frames, band)
+
+        # frames
+        token, place = stretch(frames, self.r)  # [1, N * r] each
+        memory, _ = self.build_memory(text, speaker, emotion, token, place)
+        decoded = self.decoder.infer(memory, band)[:, : int(frames.sum())]  # [1, F, M]
+        mel = decoded + self.mel_postnet(decoded)  # [1, F, M]
+        return AcousticOutput(mel, decoded, log_durations, pitch, energy, frames, band)
 
 
 def frames_of(log_durations: Tensor) -> Tensor:
-    """Durations rounded to frames, int64."""
+    """Durations rounded to whole frames, int64."""
     return (log_durations.exp() - 1 + 0.5).long()
 
 
 def band_of(log_durations: Tensor, r: int) -> int:
-    """How many groups of r frames the decoder looks back and ahead: those of the longest phone."""
+    """The number of groups of r frames that the decoder attends to on either side: that of the longest phoneme."""
     return int((log_durations.exp() - 1).max() / r + 0.5)
 
 
 def stretch(frames: Tensor, r: int) -> tuple[Tensor, Tensor]:
-    """For every frame its phone and its place in it, from 1; both [B, F] int64, and 0 for padding.
+    """For every frame the number of its phoneme, and its place in that phoneme, counted from 1.
 
-    frames: [B, T] int64, how many every phone has. F is the longest sum, rounded up to a multiple of r.
+    frames: [B, T] int64, the number of frames of every phoneme. Returns two tensors [B, N * r] int64, where N * r is
+    the longest sum of frames, rounded up to a multiple of r. Padding has 0 in both.
     """
-    ends = frames.cumsum(1)
-    index = torch.arange(-(-int(ends[:, -1].max()) // r) * r).to(frames).expand(len(frames), -1).contiguous()
-    token = torch.searchsorted(ends, index, right=True)
-    there = token < frames.shape[1]
-    token = token * there
-    return token, (index - (ends - frames).gather(1, token) + 1) * there
+    ends = frames.cumsum(1)  # [B, T]
+    groups = math.ceil(int(ends[:, -1].max()) / r)
+    index = torch.arange(groups * r).to(frames).expand(len(frames), -1).contiguous()  # [B, N * r]
+    token = torch.searchsorted(ends, index, right=True)  # [B, N * r], T for padding
+    valid = token < frames.shape[1]
+    token = token * valid
+    starts = (ends - frames).gather(1, token)  # [B, N * r], the first frame of each phoneme
+    return token, (index - starts + 1) * valid
 
 
 def load_acoustic(folder: str | Path) -> KanTtsSAMBERT:
@@ -314,8 +344,8 @@ def load_acoustic(folder: str | Path) -> KanTtsSAMBERT:
 
     folder: config.yaml, ckpt/checkpoint_N.pth (the largest N) or model.safetensors, and for NSF with nsf_norm_type
     mean_std the pitch's mean and standard deviation in mvn.npy. The sizes of the tables are those of the checkpoint's
-    embeddings. Raises ValueError when a file is missing or damaged, or holds other tensors than the network has: names
-    that are missing or too many, and shapes that differ, are listed.
+    embeddings. Raises ValueError when a file is missing or damaged, or does not hold
+    the tensors of the network; the message lists missing and unknown names, and other shapes.
     """
     config = read_config(folder)
     params = parameters(config, "KanTtsSAMBERT")
@@ -334,8 +364,8 @@ def load_acoustic(folder: str | Path) -> KanTtsSAMBERT:
 def save_acoustic(folder: str | Path, network: KanTtsSAMBERT) -> Path:
     """Write the network as FP16 model.safetensors and config.yaml, as `load_acoustic` reads them; returns the folder.
 
-    What NSF scales its pitch by is stored as nsf_norm_type global, which needs no file of its own. Raises ValueError,
-    and changes nothing, when a weight is not finite in FP16.
+    The scale of the pitch (NSF) is stored as nsf_norm_type global, which needs no file of its own. Raises ValueError,
+    and changes nothing, for a weight that is not finite in FP16.
     """
     base, span = network.f0
     scaling = {"nsf_norm_type": "global", "nsf_f0_global_minimum": base, "nsf_f0_global_maximum": base + span}

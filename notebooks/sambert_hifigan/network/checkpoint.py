@@ -1,7 +1,7 @@
-"""Checkpoint folders of KAN-TTS: `config.yaml` beside the weights, read strictly and without running what is in them.
+"""Reads and writes the checkpoint folders of KAN-TTS, strictly and without running code in them.
 
 A released voice has `am/` (acoustic model) and `voc/` (vocoder), each with `config.yaml` and `ckpt/checkpoint_N.pth`.
-The collection's own have `model.safetensors` in place of `ckpt/`, with the same names of tensors.
+Checkpoints of this collection have `model.safetensors` in place of `ckpt/`, with the same names of tensors.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def read_config(folder: str | Path) -> dict:
 
 
 def parameters(config: dict, network: str) -> dict:
-    """What config.yaml says of a network, under Model / `network` / params. Raises ValueError when it says nothing."""
+    """The parameters of a network in config.yaml, under Model / `network` / params. Raises ValueError without them."""
     try:
         return dict(config["Model"][network]["params"])
     except (KeyError, TypeError, ValueError) as error:
@@ -46,13 +46,13 @@ def parameters(config: dict, network: str) -> dict:
 
 
 def read_tensors(folder: str | Path, *path: str) -> tuple[dict[str, Tensor], Path]:
-    """The float32 tensors of a folder by name, and the file they are from: model.safetensors or the last checkpoint_N.
+    """The float32 tensors of a folder by name, and their file: model.safetensors or the last checkpoint_N.
 
-    path: where a released file keeps them, as ("model", "generator"). Raises ValueError when there is no file, or it
-    cannot be read whole, or holds no tensors there.
+    path: the keys under which a released file keeps them, such as ("model", "generator"). Raises ValueError for a
+    missing or damaged file, and for one without tensors under these keys.
     """
     folder = Path(folder)
-    numbered = {int(found[1]): file for file in folder.glob("ckpt/*.pth") if (found := NUMBERED.fullmatch(file.name))}
+    numbered = {int(match[1]): file for file in folder.glob("ckpt/*.pth") if (match := NUMBERED.fullmatch(file.name))}
     file = folder / WEIGHTS
     if file.is_file():
         try:
@@ -75,17 +75,17 @@ def read_tensors(folder: str | Path, *path: str) -> tuple[dict[str, Tensor], Pat
 def check(
     expected: dict[str, torch.Size], tensors: dict[str, Tensor], source: Path, optional: Iterable[str] = ()
 ) -> None:
-    """Raise ValueError unless the tensors have the expected names and shapes and are finite; all faults are listed."""
+    """Raise a ValueError that lists all tensors with other names or shapes, or with values that are not finite."""
     broken = [key for key, x in tensors.items() if not torch.isfinite(x).all()]
     shapes = {key: x.shape for key, x in tensors.items()}
-    if told := faults(expected, shapes, optional=set(optional), not_finite=broken):
-        raise ValueError(f"{source} is no checkpoint of the network in its {CONFIG}. Tensors {told}.")
+    if differences := faults(expected, shapes, optional=set(optional), not_finite=broken):
+        raise ValueError(f"{source} is no checkpoint of the network in its {CONFIG}. Tensors {differences}.")
 
 
 def save(folder: str | Path, config: dict, tensors: dict[str, Tensor]) -> Path:
     """Write config.yaml and the tensors as FP16 safetensors; returns the folder.
 
-    Files that are there are replaced once both are written. Raises ValueError, and changes nothing, when a value is not
+    Existing files are replaced once both are written. Raises ValueError, and changes nothing, for a value that is not
     finite in FP16.
     """
     content = yaml.safe_dump(config, allow_unicode=True, sort_keys=False)

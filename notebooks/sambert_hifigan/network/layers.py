@@ -1,4 +1,4 @@
-"""What SAMBERT's networks are made of. B: batch, T: places; masks [B, T] are True where there is no padding."""
+"""The layers of SAMBERT. B: batch, T: length, D: width. Masks [B, T] are True except for padding."""
 
 from __future__ import annotations
 
@@ -6,27 +6,32 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-EPS = 1e-6  # of all layer norms; PyTorch's own default is ten times that
+EPS = 1e-6  # of all layer norms; the default of PyTorch is ten times larger
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, heads: int, mask: Tensor | None = None) -> Tensor:
-    """Attention of several heads, [B, Q, D] for q [B, Q, D] and k, v [B, K, D]; mask: bool, True where one is read."""
-    q, k, v = (x.unflatten(-1, (heads, -1)).transpose(1, 2) for x in (q, k, v))
+    """Multi-head attention: [B, Q, D] for q [B, Q, D] and k, v [B, K, D].
+
+    mask: bool [..., Q, K], True where a query attends to a key; None for everywhere.
+    """
+    q, k, v = (x.unflatten(-1, (heads, -1)).transpose(1, 2) for x in (q, k, v))  # [B, heads, Q or K, D / heads]
     if mask is None:
-        # On a CPU without AVX-512, OpenVINO (2026.4) fuses the usual form, and where the first call has one key, later
-        # ones are wrong from eight on. A cache begins with one. Keys first is the same, and not fused.
-        weights = (k @ q.transpose(2, 3) * q.shape[3] ** -0.5).softmax(2)
-        return (v.transpose(2, 3) @ weights).permute(0, 3, 1, 2).flatten(2)
-    return F.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).flatten(2)
+        # On a CPU without AVX-512, OpenVINO (2026.4) fuses the usual form. If the first call has one key, as a cache
+        # has, later calls with eight or more keys return wrong values. The transposed form is not fused.
+        weights = (k @ q.transpose(2, 3) * q.shape[3] ** -0.5).softmax(2)  # [B, heads, K, Q]
+        x = v.transpose(2, 3) @ weights  # [B, heads, D / heads, Q]
+        return x.permute(0, 3, 1, 2).flatten(2)  # [B, Q, D]
+    x = F.scaled_dot_product_attention(q, k, v, mask)  # [B, heads, Q, D / heads]
+    return x.transpose(1, 2).flatten(2)  # [B, Q, D]
 
 
 def rows(x: Tensor, index: Tensor) -> Tensor:
-    """[B, F, C]: of every x [B, T, C] the rows that the index [B, F] names."""
+    """Rows of x [B, T, C] by their index [B, F]: [B, F, C]."""
     return x.gather(1, index[..., None].expand(-1, -1, x.shape[-1]))
 
 
 class FeedForward(nn.Module):
-    """Layer norm, convolution with ReLU, convolution of one place, and the input added."""
+    """Layer norm, convolution, ReLU and pointwise convolution, with a residual connection."""
 
     def __init__(self, width: int, hidden: int, kernel: int, dropout: float) -> None:
         super().__init__()
@@ -36,14 +41,17 @@ class FeedForward(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        y = self.layer_norm(x)
+        """[B, T, D] for x [B, T, D]."""
+        y = self.layer_norm(x)  # [B, T, D]
         if mask is not None:
-            y = y * mask[..., None]  # what is padding must not reach its neighbours
-        return x + self.dropout(self.w_2(F.relu(self.w_1(y.transpose(1, 2)))).transpose(1, 2))
+            y = y * mask[..., None]  # the convolution must not read padding
+        y = F.relu(self.w_1(y.transpose(1, 2)))  # [B, hidden, T]
+        y = self.w_2(y).transpose(1, 2)  # [B, T, D]
+        return x + self.dropout(y)
 
 
 class SelfAttention(nn.Module):
-    """Layer norm and attention; the input is added where the widths agree."""
+    """Layer norm and self-attention, with a residual connection if input and output have the same width."""
 
     def __init__(self, inputs: int, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -54,13 +62,15 @@ class SelfAttention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        keys = None if mask is None else mask[:, None, None]
-        y = self.dropout(self.fc(attend(*self.w_qkv(self.layer_norm(x)).chunk(3, -1), self.heads, keys)))
+        """[B, T, width] for x [B, T, inputs]."""
+        q, k, v = self.w_qkv(self.layer_norm(x)).chunk(3, -1)  # [B, T, width] each
+        key_mask = None if mask is None else mask[:, None, None]  # [B, 1, 1, T]
+        y = self.dropout(self.fc(attend(q, k, v, self.heads, key_mask)))  # [B, T, width]
         return x + y if self.residual else y
 
 
 class PositionEncoder(nn.Module):
-    """Adds sines (first half of the channels) and cosines (second half) of the place, counted from 1."""
+    """Adds sines (first half of the channels) and cosines (second half) of the position, counted from 1."""
 
     def __init__(self, length: int, width: int) -> None:
         super().__init__()
@@ -68,22 +78,23 @@ class PositionEncoder(nn.Module):
 
     @staticmethod
     def table(length: int, width: int) -> Tensor:
-        """[1, length, width]."""
+        """Encodings [1, length, width] of the positions 1 to length."""
         speeds = 10000.0 ** -(torch.arange(width // 2, dtype=torch.float64) / (width // 2 - 1))
-        angles = torch.arange(1, length + 1, dtype=torch.float64)[:, None] * speeds
+        angles = torch.arange(1, length + 1, dtype=torch.float64)[:, None] * speeds  # [length, width / 2]
         return torch.cat([angles.sin(), angles.cos()], 1)[None].float()
 
     def grow(self, length: int) -> None:
-        """Have at least so many places. What is traced has as many as there were then."""
+        """Make the table as long as `length` or longer. A traced model keeps the length at the time of tracing."""
         if length > self.position_enc.shape[1]:
             self.position_enc.data = self.table(length, self.position_enc.shape[2]).to(self.position_enc)
 
     def forward(self, x: Tensor) -> Tensor:
+        """[B, T, width] for x [B, T, width]."""
         return x + self.position_enc[:, : x.shape[1]]
 
 
 class DurationPositions(nn.Module):
-    """[B, F, 32] for places [B, F] within phones, from 1 (0: padding): sines in even channels, cosines in odd ones."""
+    """Encodes places within phonemes, with sines in even channels and cosines in odd ones."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -92,12 +103,13 @@ class DurationPositions(nn.Module):
         self.register_buffer("even", torch.arange(width) % 2 == 0, persistent=False)
 
     def forward(self, place: Tensor) -> Tensor:
-        angles = place.float()[..., None] / self.inv_timescales
+        """[B, F, 32] for places [B, F], counted from 1; padding has place 0."""
+        angles = place.float()[..., None] / self.inv_timescales  # [B, F, 32]
         return torch.where(self.even, angles.sin(), angles.cos())
 
 
 class Prenet(nn.Module):
-    """Linear layers with ReLU and dropout, and with `outputs` a linear one behind them."""
+    """Linear layers with ReLU and dropout, followed by a linear layer if `outputs` is given."""
 
     def __init__(self, inputs: int, units: list[int], outputs: int | None = None) -> None:
         super().__init__()
@@ -108,11 +120,12 @@ class Prenet(nn.Module):
         self.fcs = nn.Sequential(*layers, *([nn.Linear(inputs, outputs)] if outputs else []))
 
     def forward(self, x: Tensor) -> Tensor:
+        """[B, T, outputs], or [B, T, units[-1]] without `outputs`, for x [B, T, inputs]."""
         return self.fcs(x)
 
 
 class Projection(nn.Module):
-    """Two convolutions of one place, ReLU between them; the second has no bias."""
+    """Two pointwise convolutions with a ReLU between them; the second has no bias."""
 
     def __init__(self, inputs: int, hidden: int, outputs: int) -> None:
         super().__init__()
@@ -120,11 +133,12 @@ class Projection(nn.Module):
         self.w_2 = nn.Conv1d(hidden, outputs, 1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        """[B, outputs, T] for x [B, inputs, T]."""
         return self.w_2(F.relu(self.w_1(x)))
 
 
 class Memory(nn.Module):
-    """A sum over neighbouring places, weighted for each channel, added to the input; `shift` looks further back."""
+    """The memory block of an FSMN: a depthwise convolution with a residual connection. `shift` moves it to the past."""
 
     def __init__(self, width: int, kernel: int, shift: int) -> None:
         super().__init__()
@@ -132,11 +146,12 @@ class Memory(nn.Module):
         self.conv_dw = nn.Conv1d(width, width, kernel, groups=width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        """[B, width, T] for x [B, width, T]."""
         return x + self.conv_dw(F.pad(x, self.padding))
 
 
 class FSMN(nn.Module):
-    """A feedforward sequential memory network: [B, T, inputs] to [B, T, width]."""
+    """A feedforward sequential memory network."""
 
     def __init__(self, inputs: int, hidden: int, width: int, layers: int, kernel: int, shift: int, dropout: float):
         super().__init__()
@@ -146,18 +161,19 @@ class FSMN(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        x = x.transpose(1, 2)
+        """[B, T, width] for x [B, T, inputs]."""
+        x = x.transpose(1, 2)  # [B, inputs, T]
         for project, memory in zip(self.ffn_lst, self.memory_block_lst, strict=True):
-            y = project(x)
+            y = project(x)  # [B, width, T]
             if mask is not None:
-                y = y * mask[:, None]  # what is padding must not be remembered
-            y = self.dropout(memory(y))
+                y = y * mask[:, None]  # the memory must not read padding
+            y = self.dropout(memory(y))  # [B, width, T]
             x = x + y if project.w_1.in_channels == project.w_2.out_channels else y
-        return x.transpose(1, 2)
+        return x.transpose(1, 2)  # [B, T, width]
 
 
 class Part(nn.Module):
-    """A method of a network as a module of its own, so that it can be traced."""
+    """A method of a network as a module, so that it can be traced."""
 
     def __init__(self, network: nn.Module, method: str) -> None:
         super().__init__()

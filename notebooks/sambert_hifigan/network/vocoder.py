@@ -1,9 +1,12 @@
 """The HiFi-GAN generators of KAN-TTS in PyTorch, with the key names of the released checkpoints.
 
 Mel spectrogram to sound: Kong et al., "HiFi-GAN: Generative Adversarial Networks for Efficient and High Fidelity Speech
-Synthesis", NeurIPS 2020. KAN-TTS upsamples twice, by a transposed convolution and by repeating, and adds both. With NSF
-(Wang et al., "Neural source-filter-based waveform model", ICASSP 2019) sines that follow the pitch are added at every
-stage. B: batch, F: frames, S: samples (F times `hop`), H: sines.
+Synthesis", NeurIPS 2020. At every stage, KAN-TTS adds up two ways of upsampling: a transposed convolution, and
+repetition followed by a convolution. With NSF (Wang et al., "Neural source-filter-based waveform model", ICASSP 2019)
+every stage also adds sines that follow the pitch.
+
+B: batch, F: frames, S: samples (F times `hop`), M: mel channels without pitch and voicing, H: sines, C: channels, T:
+length at a stage. Sizes in comments are those of the released 16 kHz vocoder.
 """
 
 from __future__ import annotations
@@ -17,12 +20,12 @@ from torch.nn import functional as F
 
 from notebooks.sambert_hifigan.network.checkpoint import check, parameters, read_config, read_tensors, save
 
-SINE, VOICED_NOISE = 0.1, 0.003  # how strong the sines are, and the noise on them
-UNVOICED_NOISE = SINE / 3
+SINE_AMPLITUDE, VOICED_NOISE = 0.1, 0.003  # of the sines, and of the noise added to them
+UNVOICED_NOISE = SINE_AMPLITUDE / 3
 
 
 class Conv(nn.Module):
-    """A convolution that keeps the length; a causal one looks only back."""
+    """A convolution that keeps the length. If causal, it reads no later samples."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int, causal: bool, bias: bool) -> None:
         super().__init__()
@@ -31,11 +34,12 @@ class Conv(nn.Module):
         self.conv1d = nn.Conv1d(inputs, outputs, kernel, dilation=dilation, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
+        """[B, outputs, T] for x [B, inputs, T]."""
         return self.conv1d(F.pad(x, self.padding))
 
 
 class Upsample(nn.Module):
-    """A transposed convolution to `stride` times the length; a causal one looks only back."""
+    """A transposed convolution to `stride` times the length. If causal, it reads no later samples."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, causal: bool, bias: bool) -> None:
         super().__init__()
@@ -44,12 +48,13 @@ class Upsample(nn.Module):
         self.deconv = nn.ConvTranspose1d(inputs, outputs, kernel, stride, padding, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.deconv(x)
+        """[B, outputs, stride * T] for x [B, inputs, T]."""
+        x = self.deconv(x)  # [B, outputs, stride * T + surplus]
         return x[..., : -self.surplus] if self.surplus else x
 
 
 class Downsample(nn.Module):
-    """The source at the rate of a stage, `stride` samples a place; a causal one looks only back."""
+    """Downsamples the source by `stride` for a stage. If causal, it reads no later samples."""
 
     def __init__(self, outputs: int, stride: int, causal: bool) -> None:
         super().__init__()
@@ -58,11 +63,12 @@ class Downsample(nn.Module):
         self.conv1d = nn.Conv1d(1, outputs, kernel, stride)
 
     def forward(self, x: Tensor) -> Tensor:
+        """[B, outputs, S / stride] for x [B, 1, S]."""
         return self.conv1d(F.pad(x, self.padding))
 
 
 class ResidualStack(nn.Module):
-    """Pairs of convolutions, the first of each dilated, with leaky ReLUs before them and the input added."""
+    """Pairs of a dilated and a plain convolution with leaky ReLUs; each pair has a residual connection."""
 
     def __init__(
         self, channels: int, kernel: int, dilations: list[int], slope: float, causal: bool, bias: bool
@@ -73,14 +79,15 @@ class ResidualStack(nn.Module):
         self.convs2 = nn.ModuleList(Conv(channels, channels, kernel, 1, causal, bias) for _ in dilations)
 
     def forward(self, x: Tensor) -> Tensor:
+        """[B, C, T] for x [B, C, T]."""
         for dilated, plain in zip(self.convs1, self.convs2, strict=True):
-            y = dilated(F.leaky_relu(x, self.slope))
-            x = x + plain(F.leaky_relu(y, self.slope))
+            y = dilated(F.leaky_relu(x, self.slope))  # [B, C, T]
+            x = x + plain(F.leaky_relu(y, self.slope))  # [B, C, T]
         return x
 
 
 class Source(nn.Module):
-    """Sines at the pitch and its multiples where there is voice, noise where there is none, mixed into one signal."""
+    """Sines at the pitch and its multiples in voiced frames, and noise in unvoiced ones, mixed into one signal."""
 
     def __init__(self, harmonics: int, rate: int, hop: int) -> None:
         super().__init__()
@@ -94,21 +101,28 @@ class Source(nn.Module):
 
         phase: [B, H, 1], of each sine at the beginning, in radians. noise: [B, H, S], normally distributed.
         """
-        pitch, frames = f0 * self.multiples, self.rate / self.hop  # Hz, frames a second
-        left = pitch - frames * (pitch / frames).floor()  # of full turns in a frame; exact, or each runtime would drift
-        before = left.cumsum(-1) - left
-        before = (before - frames * (before / frames).floor()) / frames  # turns up to each frame
-        angle = before[..., None] + (pitch / self.rate)[..., None] * self.samples
-        angle = (angle - angle.floor()).flatten(2)
-        voiced = voiced.repeat_interleave(self.hop, -1)
-        sines = SINE * torch.sin(2 * math.pi * angle + phase) + VOICED_NOISE * noise
+        pitch = f0 * self.multiples  # [B, H, F], Hz
+        frame_rate = self.rate / self.hop  # Hz
+
+        # the phase at the start of every frame, in turns; whole turns are dropped, or the rounding would grow with time
+        left = pitch - frame_rate * (pitch / frame_rate).floor()  # [B, H, F]
+        before = left.cumsum(-1) - left  # [B, H, F]
+        before = (before - frame_rate * (before / frame_rate).floor()) / frame_rate  # [B, H, F]
+
+        # the phase of every sample
+        angle = before[..., None] + (pitch / self.rate)[..., None] * self.samples  # [B, H, F, hop]
+        angle = (angle - angle.floor()).flatten(2)  # [B, H, S]
+
+        # sines in voiced frames, noise in the others
+        voiced = voiced.repeat_interleave(self.hop, -1)  # [B, 1, S]
+        sines = SINE_AMPLITUDE * torch.sin(2 * math.pi * angle + phase) + VOICED_NOISE * noise  # [B, H, S]
         return self.ffn(voiced * sines + (1 - voiced) * UNVOICED_NOISE * noise)
 
 
 class Generator(nn.Module):
     """The vocoder that a voice's config.yaml describes, its weight norm folded. Weights are random until loaded.
 
-    config: its content, with Model / Generator / params. Raises ValueError for a setting that is missing, or that no
+    config: its content, with Model / Generator / params. Raises ValueError for a missing setting, and for one that no
     released voice has.
     """
 
@@ -128,7 +142,8 @@ class Generator(nn.Module):
         if activation != "LeakyReLU" or outputs != 1:
             raise ValueError(f"A Generator of {outputs} channels with {activation} is not known: 1 with LeakyReLU is.")
         slope = params["nonlinear_activation_params"]["negative_slope"]
-        self.mels, self.hop, self.slope = params["in_channels"], math.prod(scales), slope
+        self.mels, self.hop = params["in_channels"], math.prod(scales)
+        self.slope = slope
         widths = [channels >> i for i in range(len(scales) + 1)]
         self.conv_pre = Conv(params["in_channels"], channels, kernel, 1, **rest)
         ups, repeats, blocks = [], [], []
@@ -152,34 +167,34 @@ class Generator(nn.Module):
             )
 
     def forward(self, mel: Tensor, phase: Tensor | None = None, noise: Tensor | None = None) -> Tensor:
-        """Sound [B, 1, S] in -1..1 for mel [B, M, F].
+        """Sound [B, 1, S] in -1..1 for mel [B, M, F], or with NSF for mel [B, M + 2, F].
 
-        With NSF, mel's last two channels are the pitch in Hz and the voicing, 0 or 1, and the source needs phase
-        [B, H, 1] in radians (evenly distributed, but 0 for the first sine) and noise [B, H, S] (normally distributed).
+        With NSF, the last two channels are the pitch in Hz and the voicing (0 or 1). The source then needs phase
+        [B, H, 1] in radians (uniform, but 0 for the first sine) and noise [B, H, S] (standard normal).
         """
         if not self.nsf:
             return self.filter(mel)
-        mel, f0, voiced = mel.split([self.mels, 1, 1], 1)
+        mel, f0, voiced = mel.split([self.mels, 1, 1], 1)  # [B, M, F], [B, 1, F], [B, 1, F]
         return self.filter(mel, self.source_module(f0, voiced, phase, noise))
 
     def filter(self, mel: Tensor, source: Tensor | None = None) -> Tensor:
-        """All that comes after the source [B, 1, S]: sound [B, 1, S] for mel [B, M, F] without pitch and voicing."""
-        x = self.conv_pre(mel)
+        """Sound [B, 1, S] for mel [B, M, F] without pitch and voicing, and for the source [B, 1, S] with NSF."""
+        x = self.conv_pre(mel)  # [B, 256, F]
         for i, (up, repeat) in enumerate(zip(self.transpose_upsamples, self.repeat_upsamples, strict=True)):
-            x = x + x.sin()
-            x = repeat(x) + up(x)
+            x = x + x.sin()  # [B, C, T]
+            x = repeat(x) + up(x)  # [B, C / 2, scale * T]
             if source is not None:
                 x = x + self.source_downs[i](source)
             stacks = self.conv_blocks[i * self.stacks : (i + 1) * self.stacks]
-            x = sum(stack(x) for stack in stacks) / self.stacks
-        return self.conv_post(F.leaky_relu(x)).tanh()  # the last slope is PyTorch's own, 0.01
+            x = sum(stack(x) for stack in stacks) / self.stacks  # [B, C / 2, scale * T]
+        return self.conv_post(F.leaky_relu(x)).tanh()  # [B, 1, S]; this slope is the default of PyTorch, 0.01
 
 
 def folded(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors with every weight_g and weight_v (Salimans and Kingma, 2016) made one weight.
+    """The tensors with weight norm (Salimans and Kingma, 2016) folded: every weight_g and weight_v become one weight.
 
-    Each row of weight_v, which is an output channel of a convolution and an input channel of a transposed one, gets the
-    length in weight_g.
+    Each row of weight_v is scaled to the length in weight_g. A row is an output channel of a convolution, and an input
+    channel of a transposed convolution.
     """
     plain = {key: x for key, x in tensors.items() if not key.endswith((".weight_g", ".weight_v"))}
     for key, direction in tensors.items():
@@ -194,8 +209,8 @@ def load_vocoder(folder: str | Path) -> Generator:
     """The vocoder of a voice's `voc` folder, ready for inference.
 
     folder: config.yaml and ckpt/checkpoint_N.pth (the largest N) or model.safetensors. Raises ValueError when a file is
-    missing or damaged, or holds other tensors than the network has: names that are missing or too many, and shapes that
-    differ, are listed.
+    missing or damaged, or does not hold the tensors of the network; the message lists missing and unknown names, and
+    other shapes.
     """
     network = Generator(read_config(folder))
     tensors, source = read_tensors(folder, "model", "generator")
@@ -207,15 +222,15 @@ def load_vocoder(folder: str | Path) -> Generator:
 def save_vocoder(folder: str | Path, network: Generator) -> Path:
     """Write the network as FP16 model.safetensors and config.yaml, as `load_vocoder` reads them; returns the folder.
 
-    Its weights are stored folded, with use_weight_norm off. Raises ValueError, and changes nothing, when a weight is
-    not finite in FP16.
+    The weights are stored folded, with use_weight_norm off. Raises ValueError, and changes nothing, for a weight that
+    is not finite in FP16.
     """
     params = parameters(network.config, "Generator") | {"use_weight_norm": False}
     return save(folder, network.config | {"Model": {"Generator": {"params": params}}}, network.state_dict())
 
 
 def stored_shapes(network: Generator) -> dict[str, torch.Size]:
-    """The tensors that a checkpoint of the network has, with weight norm where its configuration says so."""
+    """The shapes of the tensors in a checkpoint of the network, with weight norm if its configuration says so."""
     shapes = {key: x.shape for key, x in network.state_dict().items()}
     if not parameters(network.config, "Generator").get("use_weight_norm", True):
         return shapes

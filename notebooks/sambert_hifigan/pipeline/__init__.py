@@ -1,17 +1,14 @@
-"""Speaks Mandarin: `Synthesizer`. To use it elsewhere copy this folder."""
+"""Mandarin text to speech: `Synthesizer`. To use it elsewhere, copy this folder."""
 
 from .synthesizer import (
     CONFIG,
-    EXACT,
-    FASTEST,
-    LONGEST,
-    PARTS,
-    SLOWEST,
+    FP32_PROPERTIES,
+    MAX_SPEED,
+    MIN_SPEED,
     SPEAKERS,
     Spoken,
     Synthesizer,
     band_of,
-    checked_embedding,
     frames_of,
     parts_of,
     read_embedding,
@@ -21,16 +18,13 @@ from .synthesizer import (
 
 __all__ = [
     "CONFIG",
-    "EXACT",
-    "FASTEST",
-    "LONGEST",
-    "PARTS",
-    "SLOWEST",
+    "FP32_PROPERTIES",
+    "MAX_SPEED",
+    "MIN_SPEED",
     "SPEAKERS",
     "Spoken",
     "Synthesizer",
     "band_of",
-    "checked_embedding",
     "frames_of",
     "parts_of",
     "read_embedding",

@@ -1,8 +1,9 @@
-"""An open front end for Mandarin: text to the symbols that SAMBERT reads, as its authors' closed one writes them.
+"""An open front end for Mandarin: it turns text into the symbols that SAMBERT reads.
 
-A symbol is `{phone$tone$syllable_flag$word_segment$emotion$speaker}`. A syllable has two phones, initial and final;
-breaks are symbols of their own: #1 between prosodic words, #3 for a comma, #4 at the end. #2 is not predicted.
-This file, `normalise`, `readings` and `lexicon` need pypinyin and jieba, nothing else.
+The authors' front end is closed; this one writes the same symbols, `{phoneme$tone$syllable_flag$word_segment$emotion$
+speaker}`. A syllable has two of them, its initial and its final. Breaks are symbols, too: #1 stands between prosodic
+words, #3 for a comma, #4 at the end of a sentence. #2 is not predicted. This file, `normalise`, `readings` and
+`lexicon` need pypinyin and jieba.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import NamedTuple
 from .normalise import normalise
 from .readings import Foot, Reader, Word, readable
 
-LONGEST = 80  # characters of a sentence: its symbols stay within the 800 positions of a released encoder
+MAX_CHARACTERS = 80  # of a sentence: its symbols stay within the 800 positions of a released encoder
 SPECIAL = ("_", "~", "@[MASK]")  # at the end of every table: padding, end, mask
-PHONES = """
+PHONEMES = """
 a_c ai_c an_c ang_c ao_c b_c c_c ch_c d_c e_c ei_c en_c eng_c er_c f_c g_c h_c i_c ia_c ian_c iang_c iao_c ie_c ih_c
 ii_c in_c ing_c io_c iong_c iou_c j_c k_c l_c m_c n_c o_c ong_c ou_c p_c q_c r_c s_c sh_c t_c u_c ua_c uai_c uan_c
 uang_c uei_c uen_c ueng_c uo_c v_c van_c ve_c vn_c xx_c z_c zh_c w_c y_c ga ge go
@@ -37,7 +38,7 @@ _PAUSE = re.compile(r"[，,、；;：:—…\s](?![0-9])")
 
 
 class Unspeakable(ValueError):
-    """A text has characters that cannot be said; `characters` are these, each once."""
+    """A text has characters without a reading. `characters` lists each of them once."""
 
     def __init__(self, characters: Sequence[str]) -> None:
         self.characters = list(characters)
@@ -52,7 +53,7 @@ class Unspeakable(ValueError):
 class Symbol(NamedTuple):
     """One token of the acoustic model's input."""
 
-    sy: str  # phone or break
+    sy: str  # initial, final or break
     tone: str
     syllable_flag: str
     word_segment: str
@@ -64,7 +65,7 @@ class Symbol(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Symbol:
-        """The symbol that `str` wrote. Raises ValueError for another text."""
+        """The inverse of `str`. Raises ValueError for other text."""
         fields = text.removeprefix("{").removesuffix("}").split("$")
         if text[:1] + text[-1:] != "{}" or len(fields) != len(cls._fields):
             raise ValueError(f"{text!r} is no symbol: it has the form {{{'$'.join(cls._fields)}}}.")
@@ -72,13 +73,13 @@ class Symbol(NamedTuple):
 
 
 def standard_tables(speakers: Sequence[str], mask: bool = True) -> dict[str, list[str]]:
-    """The released checkpoints' tables: stream to its entries, whose places are their ids.
+    """The tables of the released checkpoints: the entries of every stream, in the order of their ids.
 
     speakers: the `speaker_list` of the checkpoint's config. mask: False for early checkpoints, whose embeddings have
     one row less.
     """
     tables = {
-        "sy": [f"@{phone}" for phone in PHONES.split()],
+        "sy": [f"@{phoneme}" for phoneme in PHONEMES.split()],
         "tone": ["tone1", "tone_none", "tone4", "tone2", "tone3", "tone5", "tone0"],
         "syllable_flag": ["s_begin", "s_end", "s_none", "s_both", "s_middle"],
         "word_segment": ["word_begin", "word_end", "word_middle", "word_both", "word_none"],
@@ -89,9 +90,9 @@ def standard_tables(speakers: Sequence[str], mask: bool = True) -> dict[str, lis
 
 
 class Frontend:
-    """Reads Mandarin for a checkpoint.
+    """Turns Mandarin text into the symbols and ids of a checkpoint.
 
-    tables: as of `standard_tables`. Construction reads the dictionary of words, about a second.
+    tables: as `standard_tables` returns them. Construction reads the dictionary of words, which takes about a second.
     """
 
     def __init__(self, tables: Mapping[str, Sequence[str]]) -> None:
@@ -106,10 +107,10 @@ class Frontend:
         return [name for name in self.tables["speaker"] if name not in SPECIAL]
 
     def sentences(self, text: str) -> Iterator[str]:
-        """The sentences of a text, cut where they have more than 80 characters, each with something to say.
+        """Yield the sentences of a text that have words. A sentence of more than MAX_CHARACTERS is cut.
 
-        The whole text is checked first, then one sentence is made at a time. Raises ValueError where there is nothing
-        to say, Unspeakable for characters that cannot be said, both at once and not while it goes on.
+        The call checks the whole text: it raises ValueError for a text without words, and Unspeakable for characters
+        without a reading.
         """
         _check(text)
         return self._pieces(text)
@@ -117,30 +118,32 @@ class Frontend:
     def symbols(self, sentence: str, speaker: str = "F7", emotion: str = "neutral") -> list[Symbol]:
         """The symbols of a sentence; the last one is #4.
 
-        Raises ValueError where there is nothing to say, Unspeakable for characters that cannot be said.
+        Raises ValueError for a sentence without words, and Unspeakable for characters without a reading.
         """
         voice = f"emotion_{emotion}", speaker
         silence = "tone_none", "s_none", "word_none", "emotion_none", speaker
-        found: list[Symbol] = []
+        symbols: list[Symbol] = []
         for feet, pause in self.read(sentence):
             for i, foot in enumerate(feet):
                 if i:
-                    found.append(Symbol("#1", *silence))
-                found += [Symbol(*spoken, *voice) for word in foot for spoken in _spoken(word)]
-            found.append(Symbol(pause, *silence))
-        return found
+                    symbols.append(Symbol("#1", *silence))
+                symbols += [Symbol(*fields, *voice) for word in foot for fields in _word_symbols(word)]
+            symbols.append(Symbol(pause, *silence))
+        return symbols
 
     def read(self, sentence: str) -> list[tuple[list[Foot], str]]:
-        """The phrases of a sentence, each with the break after it. Two symbols stand for every syllable."""
+        """The phrases of a sentence, as prosodic words (`Foot`), each with the break after it."""
         _check(sentence)
         parts = re.split("([,.])", normalise(sentence))
-        pauses = [*({",": "#3", ".": "#4"}[mark] for mark in parts[1::2]), "#4"]
+        breaks = {",": "#3", ".": "#4"}
+        pauses = [*(breaks[mark] for mark in parts[1::2]), "#4"]
         return [(self.reader.read(phrase), pause) for phrase, pause in zip(parts[::2], pauses, strict=True)]
 
     def ids(self, symbols: Sequence[Symbol]) -> dict[str, list[int]]:
-        """The streams that the acoustic model reads, one id per symbol, without the "~" that ends them on disk.
+        """The input streams of the acoustic model, with one id per symbol.
 
-        Raises ValueError for a symbol that the checkpoint's tables do not have.
+        The files of the authors end with a symbol "~", which is left out here. Raises ValueError for a symbol that is
+        not in the tables of the checkpoint.
         """
         streams: dict[str, list[int]] = {stream: [] for stream in Symbol._fields}
         for symbol in symbols:
@@ -157,16 +160,17 @@ class Frontend:
     def _pieces(self, text: str) -> Iterator[str]:
         start = 0
         while start < len(text):
-            end = found.end() if (found := _END.search(text, start)) else len(text)
+            match = _END.search(text, start)
+            end = match.end() if match else len(text)
             while start < end:
-                stop = end if end - start <= LONGEST else start + self._cut(text[start : start + LONGEST])
+                stop = end if end - start <= MAX_CHARACTERS else start + self._cut(text[start : start + MAX_CHARACTERS])
                 if normalise(piece := text[start:stop].strip()):
                     yield piece
                 start = stop
 
     def _cut(self, window: str) -> int:
-        """Where to cut what is too long: after the last pause, or before the last number, Latin or Chinese word."""
-        if pauses := [found.end() for found in _PAUSE.finditer(window)]:
+        """Where to cut a long sentence: after the last pause, or before the last number, Latin or Chinese word."""
+        if pauses := [match.end() for match in _PAUSE.finditer(window)]:
             return pauses[-1]
         if run := _RUN.search(window):
             return run.start() or len(window)
@@ -183,20 +187,25 @@ def _check(text: str) -> None:
 
 
 def _speakable(character: str) -> bool:
-    """Whether it has a reading, or is a mark that has none to have."""
+    """Whether a character has a reading, or is a mark that needs none."""
     return readable(character) or all(x in " ,." or readable(x) for x in normalise(character))
 
 
-def _spoken(word: Word) -> Iterator[tuple[str, str, str, str]]:
-    """Phone, tone, place in the syllable and in the word, for every phone of a word."""
-    said = [(phone, f"tone{syllable.tone}") for syllable in word for phone in phones(syllable.pinyin)]
-    for i, (phone, tone) in enumerate(said):
-        place = "word_begin" if i == 0 else "word_end" if i == len(said) - 1 else "word_middle"
-        yield phone, tone, ("s_begin", "s_end")[i % 2], place
+def _word_symbols(word: Word) -> Iterator[tuple[str, str, str, str]]:
+    """The first four fields of every symbol of a word: phoneme, tone, place in the syllable, place in the word."""
+    phonemes = [
+        (phoneme, f"tone{syllable.tone}") for syllable in word for phoneme in initial_and_final(syllable.pinyin)
+    ]
+    for i, (phoneme, tone) in enumerate(phonemes):
+        place = "word_begin" if i == 0 else "word_end" if i == len(phonemes) - 1 else "word_middle"
+        yield phoneme, tone, ("s_begin", "s_end")[i % 2], place
 
 
-def phones(pinyin: str) -> tuple[str, str]:
-    """Initial and final of a syllable without its tone, with v for ü and "r" at the end of one that 儿 colours."""
+def initial_and_final(pinyin: str) -> tuple[str, str]:
+    """Initial and final of a syllable, as the table `sy` names them.
+
+    pinyin: without the tone, with v for ü, and with "r" at the end of an er-coloured syllable.
+    """
     initial, final = re.fullmatch("(zh|ch|sh|[bpmfdtnlgkhjqxrzcsyw]?)(.+)", pinyin).groups()
     coloured = "r" if final.endswith("r") and pinyin != "er" else ""
     final = final.removesuffix(coloured)

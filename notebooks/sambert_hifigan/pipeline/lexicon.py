@@ -1,41 +1,47 @@
-"""What the packages' dictionaries do not know of spoken Mandarin: tables, written as characters and pinyin.
+"""Tables of readings that the dictionaries of pypinyin and jieba lack, as characters and pinyin.
 
-Pinyin has v for ü and the tone at its end, 5 being neutral. Tones of 一, 不 and of third tones in a row are worked out
-elsewhere; here a third tone is changed only where the syllable after it has lost its own.
+Pinyin is written with v for ü and with the tone at its end; 5 is the neutral tone. `readings` works out the tones of 一
+and 不 and of several third tones in a row. A third tone is changed here only before a syllable that has lost its tone.
 """
 
 from __future__ import annotations
 
-# Latin letters by their usual Mandarin names, or by the nearest syllables that the table of phones has
+# Latin letters by their usual Mandarin names, or by the nearest syllables in the table of phonemes
+# fmt: off
 LETTERS = {
-    **{"A": "ei1", "B": "bi4", "C": "xi1", "D": "di4", "E": "yi4", "F": "ai2 fu5", "G": "ji4", "H": "ei2 chi5"},
-    **{"I": "ai4", "J": "zhei4", "K": "kei4", "L": "ai2 lou5", "M": "ai2 mu5", "N": "en1", "O": "ou1", "P": "pi4"},
-    **{"Q": "kiu1", "R": "a4 er5", "S": "ai2 si5", "T": "ti4", "U": "you1", "V": "wei4", "W": "da2 bu5 liu5"},
-    **{"X": "ai2 ke5 si5", "Y": "wai4", "Z": "zei4"},
+    "A": "ei1", "B": "bi4", "C": "xi1", "D": "di4", "E": "yi4", "F": "ai2 fu5", "G": "ji4", "H": "ei2 chi5",
+    "I": "ai4", "J": "zhei4", "K": "kei4", "L": "ai2 lou5", "M": "ai2 mu5", "N": "en1", "O": "ou1", "P": "pi4",
+    "Q": "kiu1", "R": "a4 er5", "S": "ai2 si5", "T": "ti4", "U": "you1", "V": "wei4", "W": "da2 bu5 liu5",
+    "X": "ai2 ke5 si5", "Y": "wai4", "Z": "zei4",
 }
+# fmt: on
 
-# a character that is a word, where the package's first reading is not the usual one
+# one-character words whose first reading in pypinyin is not the usual one
+# fmt: off
 SINGLE = {
-    **{"长": "chang2", "得": "de5", "嗯": "en4", "欸": "ei4", "诶": "ei4", "喽": "lou5", "咯": "lo5"},
-    **{"谁": "shei2", "哦": "o4", "血": "xie3", "剥": "bao1", "似": "si4", "削": "xiao1", "嚼": "jiao2"},
+    "长": "chang2", "得": "de5", "嗯": "en4", "欸": "ei4", "诶": "ei4", "喽": "lou5", "咯": "lo5",
+    "谁": "shei2", "哦": "o4", "血": "xie3", "剥": "bao1", "似": "si4", "削": "xiao1", "嚼": "jiao2",
 }
+# fmt: on
 
-# phrases that the package reads otherwise or does not have
+# phrases that pypinyin lacks or reads differently
+# fmt: off
 READINGS = {
-    **{"哪里": "na2 li5", "小姐": "xiao2 jie5", "等等": "deng2 deng5", "哪儿": "na3 er5", "这儿": "zhe4 er5"},
-    **{"那儿": "na4 er5", "晌午": "shang2 wu5", "老鼠": "lao2 shu5", "长高": "zhang3 gao1", "长得": "zhang3 de5"},
-    **{"长满": "zhang3 man3", "还款": "huan2 kuan3", "都会": "dou1 hui4"},
-    **{"数一数": "shu3 yi1 shu3", "变为": "bian4 wei2", "视为": "shi4 wei2", "名为": "ming2 wei2", "得很": "de5 hen3"},
-    **{"勉强": "mian2 qiang3", "薄荷": "bo4 he5", "提防": "di1 fang5", "了不起": "liao3 bu5 qi3"},
-    **{"受不了": "shou4 bu5 liao3", "大夫": "dai4 fu5", "谢谢": "xie4 xie5", "爸爸": "ba4 ba5", "妈妈": "ma1 ma5"},
-    **{"哥哥": "ge1 ge5", "姐姐": "jie3 jie5", "妹妹": "mei4 mei5", "爷爷": "ye2 ye5", "奶奶": "nai3 nai5"},
-    **{"叔叔": "shu1 shu5", "舅舅": "jiu4 jiu5", "姑姑": "gu1 gu5", "公公": "gong1 gong5", "宝宝": "bao3 bao5"},
-    **{"太太": "tai4 tai5", "星星": "xing1 xing5", "猩猩": "xing1 xing5", "蝈蝈": "guo1 guo5", "嫂嫂": "sao3 sao5"},
-    **{"慢慢儿": "man4 man1 er5", "好好儿": "hao3 hao1 er5", "远远儿": "yuan3 yuan1 er5", "早早儿": "zao3 zao1 er5"},
-    **{"琢磨": "zuo2 mo5"},
+    "哪里": "na2 li5", "小姐": "xiao2 jie5", "等等": "deng2 deng5", "哪儿": "na3 er5", "这儿": "zhe4 er5",
+    "那儿": "na4 er5", "晌午": "shang2 wu5", "老鼠": "lao2 shu5", "长高": "zhang3 gao1", "长得": "zhang3 de5",
+    "长满": "zhang3 man3", "还款": "huan2 kuan3", "都会": "dou1 hui4",
+    "数一数": "shu3 yi1 shu3", "变为": "bian4 wei2", "视为": "shi4 wei2", "名为": "ming2 wei2", "得很": "de5 hen3",
+    "勉强": "mian2 qiang3", "薄荷": "bo4 he5", "提防": "di1 fang5", "了不起": "liao3 bu5 qi3",
+    "受不了": "shou4 bu5 liao3", "大夫": "dai4 fu5", "谢谢": "xie4 xie5", "爸爸": "ba4 ba5", "妈妈": "ma1 ma5",
+    "哥哥": "ge1 ge5", "姐姐": "jie3 jie5", "妹妹": "mei4 mei5", "爷爷": "ye2 ye5", "奶奶": "nai3 nai5",
+    "叔叔": "shu1 shu5", "舅舅": "jiu4 jiu5", "姑姑": "gu1 gu5", "公公": "gong1 gong5", "宝宝": "bao3 bao5",
+    "太太": "tai4 tai5", "星星": "xing1 xing5", "猩猩": "xing1 xing5", "蝈蝈": "guo1 guo5", "嫂嫂": "sao3 sao5",
+    "慢慢儿": "man4 man1 er5", "好好儿": "hao3 hao1 er5", "远远儿": "yuan3 yuan1 er5", "早早儿": "zao3 zao1 er5",
+    "琢磨": "zuo2 mo5",
 }
+# fmt: on
 
-# what the text around it decides: (pattern that ends before it, pattern that begins after it, reading)
+# readings by context: (pattern of the text before, pattern of the text after, reading)
 CONTEXT = {
     "得": [
         ("[我你他她它们]", "[了到出]", "de2"),
@@ -72,7 +78,7 @@ CONTEXT = {
     "倒": [("", "[水茶酒车计影立]", "dao4")],
 }
 
-# the second syllable of these has lost its tone, whatever dictionaries say
+# words whose second syllable has the neutral tone, whatever dictionaries say
 NEUTRAL = frozenset(
     """
     朋友 东西 明白 知道 喜欢 漂亮 衣服 先生 姑娘 清楚 学生 认识 告诉 时候 事情 关系 消息 休息 地方 眼睛 耳朵 葡萄
@@ -90,7 +96,7 @@ NEUTRAL = frozenset(
     """.split()
 )
 
-# verbs whose second syllable is neutral when they are doubled
+# verbs whose second syllable has the neutral tone when they are doubled
 REDUPLICATED = frozenset(
     "看想试听说走坐等聊谈玩问找写读学尝猜算笑动摸查改练洗擦扫歇躺逛转讲帮陪求谢瞧瞅闻翻收唱跳跑站挑"
     "念背数量称比教管修补晒吹拍拉推敲揉捏握抱哄劝骂打踢压按点选换借商泡煮炒烤浇喂养睡吃喝穿戴用做干办"

@@ -1,7 +1,8 @@
-"""Text as it is written to text as it is said: Chinese characters, Latin letters, and a comma or full stop per pause.
+"""Text normalisation: written text becomes Chinese characters, Latin letters, and a comma or full stop per pause.
 
 Numbers, dates, times, money, units, formulas and symbols become Chinese characters. The order of `RULES` matters: each
-one takes what it knows, and the last ones read what is left. The standard library is all that this file needs.
+rule replaces what it matches, and the last ones replace the remaining numbers. This file needs the standard library
+only.
 """
 
 from __future__ import annotations
@@ -11,30 +12,32 @@ import unicodedata
 from collections.abc import Callable
 
 DIGITS = "零一二三四五六七八九"
-SPELLED = DIGITS.replace("一", "幺")  # digits of a telephone number
-LONGEST = 16  # digits of a number that is counted; a longer one is spelled
+TELEPHONE_DIGITS = DIGITS.replace("一", "幺")
+MAX_DIGITS = 16  # of a number that is read as a quantity; a longer one is read digit by digit
 NUMBER = r"\d+(?:\.\d+)?"
 DASH = r"\s*[-~–—〜]{1,2}\s*"
-SPELLERS = "电话|手机|热线|致电|拨打|号码|邮编|编号|[账帐卡学工]号|密码|验证码|QQ"  # the number after them is spelled
+# a number after one of these words is read digit by digit
+SPELLED_AFTER = "电话|手机|热线|致电|拨打|号码|邮编|编号|[账帐卡学工]号|密码|验证码|QQ"
 YEAR = r"1\d{3}|20\d{2}"
 
+# fmt: off
 UNITS = {
-    **{
-        "km/h": "公里每小时",
-        "m/s": "米每秒",
-        "km2": "平方公里",
-        "km²": "平方公里",
-        "cm2": "平方厘米",
-        "cm²": "平方厘米",
-    },
-    **{"m2": "平方米", "m²": "平方米", "m3": "立方米", "m³": "立方米", "km": "公里", "cm": "厘米", "mm": "毫米"},
-    **{"nm": "纳米", "μm": "微米", "m": "米", "kg": "公斤", "mg": "毫克", "μg": "微克", "g": "克", "t": "吨"},
-    **{"mL": "毫升", "ml": "毫升", "L": "升", "h": "小时", "min": "分钟", "ms": "毫秒", "s": "秒", "kHz": "千赫"},
-    **{"MHz": "兆赫", "GHz": "吉赫", "Hz": "赫兹", "kWh": "千瓦时", "kW": "千瓦", "MW": "兆瓦", "W": "瓦", "V": "伏"},
-    **{"mAh": "毫安时", "kPa": "千帕", "Pa": "帕", "kcal": "千卡", "cal": "卡", "dB": "分贝", "°C": "摄氏度"},
-    **{"°F": "华氏度", "°": "度"},
+    "km/h": "公里每小时",
+    "m/s": "米每秒",
+    "km2": "平方公里",
+    "km²": "平方公里",
+    "cm2": "平方厘米",
+    "cm²": "平方厘米",
+    "m2": "平方米", "m²": "平方米", "m3": "立方米", "m³": "立方米", "km": "公里", "cm": "厘米", "mm": "毫米",
+    "nm": "纳米", "μm": "微米", "m": "米", "kg": "公斤", "mg": "毫克", "μg": "微克", "g": "克", "t": "吨",
+    "mL": "毫升", "ml": "毫升", "L": "升", "h": "小时", "min": "分钟", "ms": "毫秒", "s": "秒", "kHz": "千赫",
+    "MHz": "兆赫", "GHz": "吉赫", "Hz": "赫兹", "kWh": "千瓦时", "kW": "千瓦", "MW": "兆瓦", "W": "瓦", "V": "伏",
+    "mAh": "毫安时", "kPa": "千帕", "Pa": "帕", "kcal": "千卡", "cal": "卡", "dB": "分贝", "°C": "摄氏度",
+    "°F": "华氏度", "°": "度",
 }
+# fmt: on
 UNIT = "|".join(sorted(map(re.escape, UNITS), key=len, reverse=True))
+# fmt: off
 MONEY = {"¥": "元", "US$": "美元", "HK$": "港元", "$": "美元", "€": "欧元", "£": "英镑"}
 # before these 2 is 两; before month, day, floor and the like it is 二
 MEASURES = (
@@ -42,60 +45,61 @@ MEASURES = (
     "句段场层间栋盒箱包袋万千亿美欧英港秒把根朵棵束页封届顿趟遍回番轮道"
 )
 TWO = f"小时|分钟|星期|平方|立方|[{MEASURES}]"
-NAMED = {  # symbols that are said, wherever they stand
-    **{"+": "加", "=": "等于", "×": "乘", "÷": "除以", "±": "正负", "<": "小于", ">": "大于", "≤": "小于等于"},
-    **{"≥": "大于等于", "≈": "约等于", "≠": "不等于", "√": "根号", "∞": "无穷大", "%": "百分号", "‰": "千分号"},
-    **{"&": "和", "@": "艾特", "#": "井号", "*": "星号", "_": "下划线", "/": "斜杠", "\\": "反斜杠", "|": "竖线"},
-    **{"$": "美元", "¥": "元", "€": "欧元", "£": "英镑", "°": "度", "²": "平方", "³": "立方", "−": "减", "⁄": "分之"},
-    **{"α": "阿尔法", "β": "贝塔", "γ": "伽马", "δ": "德尔塔", "Δ": "德尔塔", "ε": "艾普西隆", "θ": "西塔"},
-    **{"λ": "兰姆达", "μ": "缪", "π": "派", "ρ": "柔", "σ": "西格马", "Σ": "西格马", "φ": "斐", "ω": "欧米伽"},
-    **{"Ω": "欧米伽", "→": "到", "○": "零", "〇": "零"},
+SYMBOL_NAMES = {  # symbols that are pronounced wherever they stand
+    "+": "加", "=": "等于", "×": "乘", "÷": "除以", "±": "正负", "<": "小于", ">": "大于", "≤": "小于等于",
+    "≥": "大于等于", "≈": "约等于", "≠": "不等于", "√": "根号", "∞": "无穷大", "%": "百分号", "‰": "千分号",
+    "&": "和", "@": "艾特", "#": "井号", "*": "星号", "_": "下划线", "/": "斜杠", "\\": "反斜杠", "|": "竖线",
+    "$": "美元", "¥": "元", "€": "欧元", "£": "英镑", "°": "度", "²": "平方", "³": "立方", "−": "减", "⁄": "分之",
+    "α": "阿尔法", "β": "贝塔", "γ": "伽马", "δ": "德尔塔", "Δ": "德尔塔", "ε": "艾普西隆", "θ": "西塔",
+    "λ": "兰姆达", "μ": "缪", "π": "派", "ρ": "柔", "σ": "西格马", "Σ": "西格马", "φ": "斐", "ω": "欧米伽",
+    "Ω": "欧米伽", "→": "到", "○": "零", "〇": "零",
 }
-PAUSES = ",;:、()[]{}【】〔〕—–"  # said as a comma
+# fmt: on
+PAUSES = ",;:、()[]{}【】〔〕—–"  # read as a comma
 STOPS = ".。!?"
-SILENT = "\"'`“”‘’„‟《》〈〉«»「」『』〝〞·•・‧~〜-"  # quotes, the dot of foreign names, hyphens: a boundary of words
+SILENT = "\"'`“”‘’„‟《》〈〉«»「」『』〝〞·•・‧~〜-"  # quotes, the dot of foreign names and hyphens are word boundaries
 
 
 def cardinal(digits: str) -> str:
-    """The number that the digits write, counted ("105" is 一百零五); spelled with a leading zero or when too long."""
-    if len(digits) > LONGEST or (len(digits) > 1 and digits[0] == "0"):
+    """The digits read as a quantity: "105" is 一百零五. A leading zero or too many digits are read digit by digit."""
+    if len(digits) > MAX_DIGITS or (len(digits) > 1 and digits[0] == "0"):
         return spelled(digits)
     groups = [digits[max(0, end - 4) : end] for end in range(len(digits), 0, -4)]
-    said = ""
+    text = ""
     for power in reversed(range(len(groups))):
         group, value = groups[power], int(groups[power])
         if value == 0:
-            said += "亿" if power == 2 and len(groups) > 3 else ""  # 一万亿
+            text += "亿" if power == 2 and len(groups) > 3 else ""  # 一万亿
             continue
-        if said and group[0] == "0" and not said.endswith("零"):
-            said += "零"
-        said += _thousands(group.lstrip("0")) + ("", "万", "亿", "万")[power]
-    if said.startswith("一十"):
-        said = said[1:]
-    return re.sub("^二(?=[千万亿])", "两", said) or "零"
+        if text and group[0] == "0" and not text.endswith("零"):
+            text += "零"
+        text += _thousands(group.lstrip("0")) + ("", "万", "亿", "万")[power]
+    if text.startswith("一十"):
+        text = text[1:]
+    return re.sub("^二(?=[千万亿])", "两", text) or "零"
 
 
 def _thousands(digits: str) -> str:
-    """Up to four digits, the first of which is not 0."""
-    said = ""
+    """Up to four digits as a quantity; the first digit is not 0."""
+    text = ""
     for place, digit in enumerate(reversed(digits)):
         if digit != "0":
-            said = DIGITS[int(digit)] + ("", "十", "百", "千")[place] + said
-        elif said and said[0] != "零":
-            said = "零" + said
-    return said
+            text = DIGITS[int(digit)] + ("", "十", "百", "千")[place] + text
+        elif text and text[0] != "零":
+            text = "零" + text
+    return text
 
 
 def spelled(digits: str, names: str = DIGITS) -> str:
-    """Every digit by its name; what is no digit becomes a space."""
+    """The names of all digits. Any other character becomes a space."""
     return "".join(names[int(x)] if x.isdigit() else " " for x in digits)
 
 
 def number(text: str) -> str:
     """A number with or without a fraction: "3.14" is 三点一四, "1.2.3" a version, 一点二点三."""
     whole, *fractions = text.split(".")
-    said = map(spelled if len(fractions) == 1 else cardinal, fractions)
-    return "点".join([cardinal(whole), *said])
+    read_fraction = spelled if len(fractions) == 1 else cardinal
+    return "点".join([cardinal(whole), *map(read_fraction, fractions)])
 
 
 def _year(match: re.Match[str]) -> str:
@@ -111,20 +115,26 @@ def _date(match: re.Match[str]) -> str:
 
 def _time(match: re.Match[str]) -> str:
     hour, *rest = (part for part in match.groups() if part)
-    said = re.sub("^二点", "两点", cardinal(hour.lstrip("0") or "0") + "点")
+    text = re.sub("^二点", "两点", cardinal(hour.lstrip("0") or "0") + "点")
     if any(int(part) for part in rest):
         for part, unit in zip(rest, "分秒", strict=False):
-            said += ("零" if part[0] == "0" and part != "00" else "") + cardinal(part.lstrip("0") or "0") + unit
-    return said
+            text += ("零" if part[0] == "0" and part != "00" else "") + cardinal(part.lstrip("0") or "0") + unit
+    return text
 
 
 def _telephone(match: re.Match[str]) -> str:
     digits = re.sub(r"^(1\d\d)(\d{4})(\d{4})$", r"\1 \2 \3", match["digits"])  # a mobile number in threes and fours
-    return match[0].replace(match["digits"], spelled(digits.lstrip("+"), SPELLED)).replace("+", "加")
+    return match[0].replace(match["digits"], spelled(digits.lstrip("+"), TELEPHONE_DIGITS)).replace("+", "加")
 
 
 def _quantity(amount: str, unit: str) -> str:
     return ("两" if amount == "2" and unit not in ("摄氏度", "华氏度") else number(amount)) + unit
+
+
+def _percentage(match: re.Match[str]) -> str:
+    denominator = "千" if match[3] == "‰" else "百"
+    sign = "负" if match[1] else ""
+    return f"{denominator}分之{sign}{number(match[2])}"
 
 
 def _temperature(match: re.Match[str]) -> str:
@@ -132,17 +142,17 @@ def _temperature(match: re.Match[str]) -> str:
 
 
 def _after_letters(match: re.Match[str]) -> str:
-    return spelled(match[0], SPELLED) if len(match[0]) > 2 else cardinal(match[0])
+    return spelled(match[0], TELEPHONE_DIGITS) if len(match[0]) > 2 else cardinal(match[0])
 
 
-# (pattern, what stands there instead); ASCII, so that \w is no Chinese character
+# (pattern, replacement); with re.ASCII, \w matches no Chinese character
 RULES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
-    (re.compile(pattern, re.ASCII), said)
-    for pattern, said in [
-        # telephone numbers, and numbers that a word before them says to spell
+    (re.compile(pattern, re.ASCII), replacement)
+    for pattern, replacement in [
+        # telephone numbers, and numbers after a word such as 密码
         (r"(?<![\w.])(?P<digits>(?:\+?86[- ]?)?1[3-9]\d[- ]?\d{4}[- ]?\d{4})(?!\w)", _telephone),
         (r"(?<![\w.])(?P<digits>0\d{2,3}[- ]\d{7,8}|[48]00[- ]\d{3,4}[- ]?\d{3,4})(?!\w)", _telephone),
-        (rf"(?:{SPELLERS})(?:号码?|[是为: ])*(?P<digits>\d{{3,}})", _telephone),
+        (rf"(?:{SPELLED_AFTER})(?:号码?|[是为: ])*(?P<digits>\d{{3,}})", _telephone),
         (r"[打拨](?P<digits>1[12]\d|1[02]\d{3})(?![\d.元个分])", _telephone),
         # dates, years, times
         (r"(?<![\d.])(\d{4})([-/.])(\d{1,2})\2(\d{1,2})(?![\d.])", _date),
@@ -151,12 +161,12 @@ RULES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
         (r"(?<![\d.])(?:0\d|[6-9][1-9])(?=年(?![代来前后内间多]))", _year),
         (r"(?<![\d:])(?<!比分)(?<!比分[是为])(?<!以)([01]?\d|2[0-4]):([0-5]\d)(?::([0-5]\d))?(?![\d:])", _time),
         (r"(?<=\d)\s*:\s*(?=\d)", "比"),
-        # ranges, but for sums, then what has a unit
+        # ranges except in sums, then quantities with a unit
         (r"(?<=\d)\s*[-−]\s*(?=\d+\s*=)", "减"),
         (rf"(?<![\w.-])({NUMBER}){DASH}({NUMBER})%", r"\1%到\2%"),
         (rf"(?<![\w.-])({NUMBER}(?:%|{UNIT})?){DASH}(?={NUMBER}(?![\d-]))", r"\1到"),
         (rf"(?<=[点分秒日月年]){DASH}(?=[\d{DIGITS}两十])", "到"),
-        (rf"([-−]?)({NUMBER})([%‰])", lambda m: f"{'百千'[m[3] == '‰']}分之{'负' if m[1] else ''}{number(m[2])}"),
+        (rf"([-−]?)({NUMBER})([%‰])", _percentage),
         (rf"([-−]?)(?<![\d.])({NUMBER})\s?(°C|°F)", _temperature),
         (rf"(US\$|HK\$|[$¥€£])\s?({NUMBER})([百千万亿]*)", lambda m: _quantity(m[2], m[3] + MONEY[m[1]])),
         (r"(?<=\d) (?=\d+⁄)", "又"),
@@ -167,11 +177,11 @@ RULES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
         (r"(?<=\d)²", "的平方"),
         (r"(?<=\d)³", "的立方"),
         (r"(?<![\w)])[-−](?=\d)", "负"),
-        # what is left
+        # remaining numbers
         (r"(?<=第)\d+", lambda m: re.sub("^两", "二", cardinal(m[0]))),
         (rf"(?<![\w.])2(?=\s?(?:{TWO}))", "两"),
         (r"(?:(?<=[A-Za-z])|(?<=[A-Za-z]-))\d+(?!\d|\.\d)", _after_letters),
-        (r"(?<![\d.])(?!\d+0000(?!\d))\d{9,}(?![\d.万亿元人个])", lambda m: spelled(m[0], SPELLED)),
+        (r"(?<![\d.])(?!\d+0000(?!\d))\d{9,}(?![\d.万亿元人个])", lambda m: spelled(m[0], TELEPHONE_DIGITS)),
         (r"\d+(?:\.\d+)*", lambda m: number(m[0])),
         (r"(?<=\w)\.(?=\w)", "点"),
     ]
@@ -179,22 +189,22 @@ RULES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
 
 
 def normalise(text: str) -> str:
-    """What is said: Chinese characters, capital Latin letters, spaces between words, "," and "." for pauses.
+    """The text as it is pronounced: Chinese characters, capital Latin letters, spaces, and "," and "." for pauses.
 
-    A character that it does not know stays as it is; the caller names it.
+    An unknown character stays as it is, and `frontend.Unspeakable` reports it.
     """
     text = re.sub(r"(?<![\d,.])\d{1,3}(?:,\d{3})+(?![\d,])", lambda m: m[0].replace(",", ""), text)
     text = " ".join("".join(map(_compatible, unicodedata.normalize("NFC", text))).split())
-    for pattern, said in RULES:
-        text = pattern.sub(said, text)
+    for pattern, replacement in RULES:
+        text = pattern.sub(replacement, text)
     text = re.sub(r"\.{2,}", ",", text)
-    text = "".join(map(_said, text))
+    text = "".join(map(_pronounced, text))
     text = re.sub(r"[ ,.]*\.[ ,.]*", ".", text)
     return re.sub(r" *,[ ,]*", ",", re.sub(" +", " ", text)).strip(" ,.")
 
 
 def _compatible(character: str) -> str:
-    """The usual form of a full-width letter, of ㎡ or a number in a circle; "" for what has no width."""
+    """The usual form of a full-width letter, ㎡ or a circled number; "" for a character without width."""
     if unicodedata.category(character) == "Cf" or "\ufe00" <= character <= "\ufe0f":
         return ""  # zero width
     if character in "²³":
@@ -206,10 +216,10 @@ def _compatible(character: str) -> str:
     return usual
 
 
-def _said(character: str) -> str:
-    """One character after the rules: itself, its name, a pause or a boundary."""
-    if character in NAMED:
-        return NAMED[character]
+def _pronounced(character: str) -> str:
+    """One character after the rules: itself, its name, a pause or a word boundary."""
+    if character in SYMBOL_NAMES:
+        return SYMBOL_NAMES[character]
     if character in STOPS:
         return "."
     if character in PAUSES:

@@ -1,7 +1,7 @@
-"""Chinese text to syllables: words by jieba, readings by pypinyin, and what neither knows: context, tones in speech.
+"""Chinese text to syllables. jieba finds the words and pypinyin their readings; context and tone sandhi are our own.
 
-jieba's dictionary of frequencies is read from its package. Its cache in the temporary folder is neither written nor
-read: anybody could have put a file there.
+jieba's dictionary of frequencies is read from its package. The cache that jieba keeps in the temporary folder is
+neither written nor read, since any user of the machine could have put a file there.
 """
 
 from __future__ import annotations
@@ -21,31 +21,30 @@ with warnings.catch_warnings():  # of its regular expressions, and of pkg_resour
     warnings.simplefilter("ignore")
     import jieba
 
-LONGEST_PHRASE = max(map(len, PHRASES_DICT))
-NEAR = 8  # characters before and after that decide upon a reading
+MAX_PHRASE_CHARACTERS = max(map(len, PHRASES_DICT))
+CONTEXT_CHARACTERS = 8  # before and after a word, which may decide its reading
 NUMERALS = "零一二三四五六七八九十百千万亿两几半多"
-ENCLITICS = set("的地得了着过们吗呢吧啊呀哇嘛么啦呗上下里中个")  # said with the word before them
+ENCLITICS = set("的地得了着过们吗呢吧啊呀哇嘛么啦呗上下里中个")  # pronounced with the word before them
 
 
 @dataclass
 class Syllable:
-    """text: the character, with its 儿 where that only colours it ("花儿"), or a letter; pinyin: without the tone, "v"
-    for ü, ending in "r" when coloured; tone: 1 to 4, as it is said, or 5, neutral."""
+    """A spoken syllable."""
 
-    text: str
-    pinyin: str
-    tone: int
+    text: str  # the character, with a 儿 that only colours it ("花儿"), or a Latin letter
+    pinyin: str  # without the tone, with "v" for ü, and with "r" at the end when er-coloured
+    tone: int  # after tone sandhi: 1 to 4, or 5 for the neutral tone
 
 
 Word = list[Syllable]
-Foot = list[Word]  # a prosodic word: words said in one breath
+Foot = list[Word]  # a prosodic word: words pronounced without a pause
 
 
 class Segmenter(jieba.Tokenizer):
     """jieba without its cache file and its messages."""
 
     def initialize(self, dictionary: str | None = None) -> None:
-        """Read the dictionary (350,000 words, about a second), once."""
+        """Read the dictionary of 350,000 words once, which takes about a second."""
         with self.lock:
             if not self.initialized:
                 self.FREQ, self.total = self.gen_pfdict(self.get_dict_file())
@@ -58,19 +57,19 @@ def readable(character: str) -> bool:
 
 
 class Reader:
-    """Reads phrases: text without punctuation, as `normalise` gives it."""
+    """Reads phrases, which are normalised text without punctuation."""
 
     def __init__(self) -> None:
         self.segmenter = Segmenter()
         self.segmenter.initialize()
 
     def words(self, text: str) -> list[str]:
-        """The words of a text; a Latin letter is one, spaces are none."""
+        """The words of a text. A Latin letter is a word of its own; spaces are left out."""
         pieces = re.findall(r"[A-Z]|[^A-Z\s]+", text)
         return [word for piece in pieces for word in self.segmenter.cut(piece)]
 
     def read(self, phrase: str) -> list[Foot]:
-        """The feet of a phrase; each character of `phrase` must be `readable`, or a space."""
+        """The prosodic words of a phrase, whose characters must be `readable` or spaces."""
         words = list(self._readings(self.words(phrase)))
         words = _er_coloured(words)
         syllables = [syllable for word in words for syllable in word]
@@ -84,13 +83,14 @@ class Reader:
         phrase, end = "".join(words), 0
         for word in words:
             start, end = end, end + len(word)
-            syllables = _by_dictionary(word, phrase[max(0, start - NEAR) : start], phrase[end : end + NEAR])
+            before = phrase[max(0, start - CONTEXT_CHARACTERS) : start]
+            syllables = _by_dictionary(word, before, phrase[end : end + CONTEXT_CHARACTERS])
             if word in NEUTRAL:
                 syllables[-1].tone = 5
             yield syllables
 
     def _halves(self, word: Word) -> list:
-        """A word as a tree of its parts: 展览|馆, 小|老虎, and four or more syllables by twos."""
+        """A word as a tree of its parts, such as 展览|馆 or 小|老虎; longer words are cut into pairs of syllables."""
         if len(word) < 3:
             return word
         texts = [syllable.text for syllable in word]
@@ -102,22 +102,22 @@ class Reader:
 
 def _syllables(text: str, pinyin: list[str]) -> Word:
     texts = text if len(text) == len(pinyin) else [text, *[""] * (len(pinyin) - 1)]  # the letter W is three syllables
-    return [Syllable(one, _plain(said[:-1]), int(said[-1])) for one, said in zip(texts, pinyin, strict=True)]
+    return [Syllable(one, _plain(reading[:-1]), int(reading[-1])) for one, reading in zip(texts, pinyin, strict=True)]
 
 
 def _by_dictionary(word: str, before: str, after: str) -> Word:
-    """Longest known phrase first; the text around it may decide how that, or a character that none claims, is read."""
-    found: Word = []
+    """The syllables of a word: the longest known phrase is read first. before, after: text that may decide readings."""
+    syllables: Word = []
     alone = SINGLE.get(word)
     while word:
-        lengths = range(min(len(word), LONGEST_PHRASE), 1, -1)
+        lengths = range(min(len(word), MAX_PHRASE_CHARACTERS), 1, -1)
         known = (word[:n] for n in lengths if word[:n] in READINGS or word[:n] in PHRASES_DICT)
         piece = next(known, word[0])
         rest = word[len(piece) :] + after
         reading = _in_context(piece, before, rest) or READINGS.get(piece) or LETTERS.get(piece) or alone
-        found += _syllables(piece, reading.split() if reading else _pinyin(piece))
+        syllables += _syllables(piece, reading.split() if reading else _pinyin(piece))
         before, word = before + piece, word[len(piece) :]
-    return found
+    return syllables
 
 
 def _in_context(piece: str, before: str, after: str) -> str | None:
@@ -132,13 +132,13 @@ def _pinyin(piece: str) -> list[str]:
 
 
 def _plain(syllable: str) -> str:
-    """A syllable as it is said: ü is v after j, q, x and y too, and interjections have a vowel."""
+    """A syllable as it is pronounced: ü is v also after j, q, x and y, and interjections have a vowel."""
     syllable = {"hm": "heng", "hng": "heng", "m": "mu", "n": "en", "ng": "en", "ê": "ei"}.get(syllable, syllable)
     return re.sub("^([jqxy])u", r"\1v", syllable)
 
 
 def _er_coloured(words: list[Word]) -> list[Word]:
-    """儿 at the end of a word colours the syllable before it, but for those that mean a child (女儿)."""
+    """Merge each 儿 with the syllable that it colours. A 儿 that means a child (女儿) stays a syllable."""
     coloured: list[Word] = []
     for word in words:
         text = "".join(syllable.text for syllable in word)
@@ -152,7 +152,7 @@ def _er_coloured(words: list[Word]) -> list[Word]:
 
 
 def _er(word: Word, text: str) -> int:
-    """Where in a word a 儿 colours the syllable before it; 0: nowhere."""
+    """The place in a word of a 儿 that colours the syllable before it, or 0."""
     if re.search(FULL_ER, text):
         return 0
     return next(
@@ -162,10 +162,10 @@ def _er(word: Word, text: str) -> int:
 
 
 def _yi_and_bu(syllables: Word) -> None:
-    """The tones of 一 and 不, by what follows; 个 counts as the fourth tone that it has lost."""
+    """Set the tones of 一 and 不 by the syllable that follows. 个 counts as the fourth tone that it has lost."""
     text = "".join(syllable.text[:1] or " " for syllable in syllables)
     for i, (syllable, following) in enumerate(pairwise([*syllables, Syllable("", "", 0)])):
-        before, after = text[max(0, i - NEAR) : i], text[i + 1 : i + NEAR]
+        before, after = text[max(0, i - CONTEXT_CHARACTERS) : i], text[i + 1 : i + CONTEXT_CHARACTERS]
         falling = following.tone == 4 or following.text == "个"
         doubled = bool(before) and before[-1] == after[:1] and before[-1] not in NUMERALS
         doubled = doubled and before[-2:-1] != "一"  # 一个一个
@@ -189,7 +189,7 @@ def _yi_and_bu(syllables: Word) -> None:
 
 
 def _reduplicated(words: list[Word]) -> None:
-    """The second of two like syllables is neutral in verbs (看看) and, after a numeral, 个; 想想 rises first."""
+    """Set neutral tones: of the second syllable in doubled verbs (看看), and of 个 after a numeral."""
     for word in words:
         texts = [syllable.text for syllable in word]
         if len(word) == 2 and texts[0] == texts[1] and texts[0] in REDUPLICATED:
@@ -200,7 +200,7 @@ def _reduplicated(words: list[Word]) -> None:
 
 
 def _feet(words: list[Word]) -> list[Foot]:
-    """Feet of two syllables or more where that is possible: a rule of thumb, there being no model of prosody."""
+    """Group words into prosodic words of two syllables or more where possible, by a heuristic."""
     feet: list[Foot] = []
     for word in words:
         length = sum(map(len, feet[-1])) if feet else 2
@@ -217,7 +217,7 @@ def _feet(words: list[Word]) -> list[Foot]:
 
 
 def _third_tones(tree: list | Syllable) -> tuple[Syllable, Syllable]:
-    """A third tone before another becomes the second: inside the smallest part first, then from the right.
+    """Third-tone sandhi: a third tone before another becomes the second, in the smallest parts first, from the right.
 
     Returns the first and the last syllable of the tree.
     """

@@ -1,6 +1,6 @@
-"""Makes what the lesson shows and plays: `python -m notebooks.sambert_hifigan.training.samples`, once tiny/ is trained.
+"""Writes the files that the notebook shows and plays: `python -m notebooks.sambert_hifigan.training.samples`.
 
-samples/recording.mp3 is the teacher's voice that no mixture of the training had; result.png and result.mp3 are tiny's.
+samples/recording.mp3 is a voice of the teacher that training has not seen. result.png and result.mp3 are made by tiny.
 """
 
 from __future__ import annotations
@@ -10,38 +10,40 @@ from pathlib import Path
 import numpy as np
 
 from notebooks.sambert_hifigan import convert, figures
-from notebooks.sambert_hifigan.data import spelled
+from notebooks.sambert_hifigan.data import kokoro_spelling
 from notebooks.sambert_hifigan.pipeline import Synthesizer
-from notebooks.sambert_hifigan.training import __main__ as training
+from notebooks.sambert_hifigan.training.speech import UNSEEN_VOICES
 from utils import paths
 from utils.speech.kokoro_teacher import RATE, Teacher
 from utils.speech.sentences.mandarin import HELD_OUT
 from utils.speech.sound import mp3
 
-ROOM = paths.notebook_dir(__package__)
-BIT_RATE = 48_000
-PAUSE = 0.3  # seconds after a sentence
+NOTEBOOK = paths.notebook_dir(__package__)
+BIT_RATE = 48_000  # bits/s
+PAUSE_S = 0.3  # after a sentence
 TEXTS = "你好，很高兴认识你。", "请问，去火车站怎么走？", "祝你生日快乐，身体健康。"
 
 
 def main() -> None:
+    """Write all files."""
     synthesizer, teacher = Synthesizer(convert.prepare()), Teacher()
-    speakers, rate = synthesizer.speakers, synthesizer.config["sample_rate"]
-    said = [
-        spoken for text, name in zip(TEXTS, speakers[::2], strict=True) for spoken in synthesizer.stream(text, name)
-    ]
-    figures.mel_picture(said[1], synthesizer.frontend, source=True).savefig(ROOM / "result.png", dpi=90)
-    write(ROOM / "result.mp3", [spoken.samples for spoken in said], rate)
-    style = teacher.styles[training.UNSEEN[0]]
-    recorded = [teacher(spelled(synthesizer.frontend.read(text)), style).samples for text in HELD_OUT[4:8]]
-    (ROOM / "samples").mkdir(exist_ok=True)
-    write(ROOM / "samples" / "recording.mp3", recorded, RATE)
+    pairs = zip(TEXTS, synthesizer.speakers[::2], strict=True)
+    sentences = [spoken for text, speaker in pairs for spoken in synthesizer.stream(text, speaker)]
+    figure = figures.mel_figure(sentences[1], synthesizer.frontend, source=True)
+    figure.savefig(NOTEBOOK / "result.png", dpi=90)
+    write(NOTEBOOK / "result.mp3", [spoken.samples for spoken in sentences], synthesizer.config["sample_rate"])
+    style = teacher.styles[UNSEEN_VOICES[0]]
+    spellings = [kokoro_spelling(synthesizer.frontend.read(text)) for text in HELD_OUT[4:8]]
+    recording = NOTEBOOK / "samples" / "recording.mp3"
+    recording.parent.mkdir(exist_ok=True)
+    write(recording, [teacher(groups, style).samples for groups in spellings], RATE)
 
 
-def write(path: Path, sounds: list[np.ndarray], rate: int) -> None:
-    """Sounds one after the other, each with its pause, as MP3."""
-    pause = np.zeros(int(PAUSE * rate), np.float32)
-    path.write_bytes(mp3(np.concatenate([x for samples in sounds for x in (samples, pause)]), rate, BIT_RATE))
+def write(path: Path, sounds: list[np.ndarray], sample_rate: int) -> None:
+    """Write sounds [S] in order, each followed by a pause, as MP3."""
+    pause = np.zeros(int(PAUSE_S * sample_rate), np.float32)
+    pieces = [piece for samples in sounds for piece in (samples, pause)]
+    path.write_bytes(mp3(np.concatenate(pieces), sample_rate, BIT_RATE))
 
 
 if __name__ == "__main__":

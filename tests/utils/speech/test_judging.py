@@ -17,7 +17,7 @@ def test_what_a_text_says_has_no_punctuation_and_capital_letters():
     [("abc", "abc", 0), ("abc", "axc", 1), ("abc", "", 3), ("", "ab", 2), ("abcd", "bcdx", 2)],
 )
 def test_errors_are_those_of_levenshtein(truth, heard, count):
-    assert judging.errors(truth, heard) == judging.errors(heard, truth) == count
+    assert judging.edit_distance(truth, heard) == judging.edit_distance(heard, truth) == count
 
 
 def test_sounds_are_recognised_together_as_far_as_they_fit():

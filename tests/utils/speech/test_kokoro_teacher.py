@@ -19,11 +19,11 @@ def test_frames_and_pitch_belong_to_the_samples():
     level = [0] * 8 + [0.2] * 12 + [0] * 14
     found = said(["t", "a→", "."], [10, 3, 4, 11, 2, 4], level)
     assert len(found.samples) == HOP * found.frames.sum() == HOP * len(found.f0)
-    assert found.frames.tolist() == [6, 18, kokoro_teacher.TAIL]  # the vowel's silence went to the pause
+    assert found.frames.tolist() == [6, 18, kokoro_teacher.TAIL_FRAMES]  # the vowel's silence went to the pause
     assert np.flatnonzero(found.f0).tolist() == list(range(24)) and set(found.f0[:24]) == {240}
     loud = np.sqrt(np.square(found.samples.reshape(-1, HOP)).mean(1))
-    assert loud[1:23].mean() == pytest.approx(kokoro_teacher.LOUDNESS, rel=0.05)
-    assert loud[0] > 0.5 * kokoro_teacher.LOUDNESS and loud[26:].max() < 1e-3
+    assert loud[1:23].mean() == pytest.approx(kokoro_teacher.VOICED_RMS, rel=0.05)
+    assert loud[0] > 0.5 * kokoro_teacher.VOICED_RMS and loud[26:].max() < 1e-3
 
 
 def test_another_rate_has_more_samples_of_the_same_sound():
@@ -36,7 +36,7 @@ def test_another_rate_has_more_samples_of_the_same_sound():
 
 def test_an_initial_without_letters_shares_its_final():
     found = said(["", "i→", "."], [4, 3, 3, 5, 5], [0] * 2 + [0.2] * 6 + [0] * 12)
-    assert found.frames.tolist() == [4, 8, kokoro_teacher.TAIL]
+    assert found.frames.tolist() == [4, 8, kokoro_teacher.TAIL_FRAMES]
 
 
 def test_a_pause_inside_keeps_all_its_silence():

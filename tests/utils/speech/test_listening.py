@@ -1,4 +1,5 @@
-"""The ears: the recogniser hears words, the encoder voices, the predictor noise; what is no good recording is told."""
+"""The recogniser transcribes words, the encoder identifies voices, the MOS predictor detects noise, and an unfit
+recording raises an error."""
 
 import hashlib
 
@@ -77,7 +78,7 @@ def test_pauses_are_left_out_and_what_is_too_long_is_cut(speech):
     said = speaker_encoder.speech(samples, SAMPLE_RATE)
     pause = np.zeros(3 * SAMPLE_RATE, np.float32)
     assert len(speaker_encoder.speech(np.concatenate([pause, samples, pause]), SAMPLE_RATE)) - len(said) < 4000
-    assert len(speaker_encoder.speech(np.tile(samples, 12), SAMPLE_RATE)) == speaker_encoder.LONGEST * SAMPLE_RATE
+    assert len(speaker_encoder.speech(np.tile(samples, 12), SAMPLE_RATE)) == speaker_encoder.MAX_SPEECH_S * SAMPLE_RATE
     noise = np.random.default_rng(0).standard_normal(len(samples)) * samples.std() / 10
     assert len(speaker_encoder.speech(samples + noise, SAMPLE_RATE)) > 0.8 * len(said)
 

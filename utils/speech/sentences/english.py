@@ -1,7 +1,7 @@
-"""What the talking heads say; the held-out sentences are never trained on.
+"""English sentences for training, and held-out ones for evaluation.
 
-The sentences were written for this lesson. Lips show little of most sounds, so these are rich in what they do show:
-closed lips (p, b, m), teeth on the lip (f, v), round ones (oo, w) and wide ones (ah).
+The sentences were written for this collection. They are rich in phonemes that are visible on the lips: closed lips (p,
+b, m), teeth on the lip (f, v), rounded lips (oo, w) and wide ones (ah).
 """
 
 TRAINING = (

@@ -1,7 +1,7 @@
-"""What is said: sentences for training, composed of a dictionary's words, and others that training never sees.
+"""Mandarin sentences: held-out ones, and composed ones for training.
 
-Training needs sounds in all their neighbourhoods rather than sense: patterns are filled with frequent words of jieba's
-dictionary, and words are among them for every syllable that Mandarin has in every tone.
+Training needs phonemes in many contexts rather than sense. Patterns are filled with frequent words of jieba's
+dictionary, and with words that together have every syllable of Mandarin in every tone.
 """
 
 from __future__ import annotations
@@ -79,41 +79,40 @@ PATTERNS = """
 一边是{w}，一边是{w}。
 {w}跟{w}不一样。
 """.split()
-WORDS = {  # slots of the patterns, by jieba's tags: how many of the most frequent words of that part of speech
-    **{"n": 3000, "v": 1500, "a": 700, "ns": 400, "t": 150, "vn": 600, "i": 500, "s": 80},
-}
+# slots of the patterns by jieba's parts of speech: how many of the most frequent words fill them
+WORDS = {"n": 3000, "v": 1500, "a": 700, "ns": 400, "t": 150, "vn": 600, "i": 500, "s": 80}
 LISTED = {  # other slots; {w} takes the words that bring new syllables
     "nr": "小王 老李 小明 小红 张先生 刘小姐 陈医生 赵经理 周老师 杨阿姨 黄师傅 吴教授 李华 王芳 林涛 孙丽".split(),
     "r": "我 你 他 她 我们 你们 他们 大家 自己 谁 咱们 老师 妈妈 爸爸 孩子 朋友 邻居 医生 司机 同学".split(),
     "m": "一个 两个 三本 四张 五只 六条 七位 八块 九种 十件 一百个 几个 许多 每个 半个 好几双 十二把 二十家".split(),
 }
-COMMON = 60000  # of the dictionary's words, by frequency, in which rare syllables are looked for
-SHARE = 0.4  # of the sentences that are made of such words
-SHORTEST, LONGEST = 6, 24  # characters of a sentence
+MAX_RANK = 60000  # by frequency, of words for rare syllables
+RARE_SHARE = 0.4  # of the sentences, with words for rare syllables
+MIN_CHARACTERS, MAX_CHARACTERS = 6, 24  # of a sentence
 
 
 def training_sentences(syllables: Callable[[str], set[Hashable]], count: int, seed: int = 0) -> list[str]:
-    """So many different sentences, none of HELD_OUT, the same for the same seed.
+    """Different sentences, none of HELD_OUT, as a function of the seed.
 
-    syllables: those of a word, with their tones, as the reader of the model that is trained has them.
+    syllables: returns the syllables of a word with their tones, as the front end of the trained model reads them.
     """
     rng, slots = np.random.default_rng(seed), dictionary()
     rare = iter(covering(syllables, slots.pop("all")))
     plain, special = ([p for p in PATTERNS if ("{w}" in p) is wanted] for wanted in (False, True))
-    made: dict[str, None] = {}
-    while len(made) < count:
-        pattern = str(rng.choice(special if rng.random() < SHARE else plain))
+    sentences: dict[str, None] = {}  # an ordered set
+    while len(sentences) < count:
+        pattern = str(rng.choice(special if rng.random() < RARE_SHARE else plain))
 
         def fill(slot: re.Match) -> str:
             if slot[1] == "w" and (word := next(rare, "")):
                 return word
             words = slots["n" if slot[1] == "w" else slot[1]]
-            return words[int(len(words) * rng.random() ** 2)]  # frequent ones more often
+            return words[int(len(words) * rng.random() ** 2)]  # frequent words more often
 
         sentence = re.sub(r"\{(\w+)\}", fill, pattern)
-        if SHORTEST <= len(sentence) <= LONGEST and sentence not in HELD_OUT:
-            made[sentence] = None
-    return list(made)
+        if MIN_CHARACTERS <= len(sentence) <= MAX_CHARACTERS and sentence not in HELD_OUT:
+            sentences[sentence] = None
+    return list(sentences)
 
 
 def dictionary() -> dict[str, list[str]]:
@@ -122,15 +121,15 @@ def dictionary() -> dict[str, list[str]]:
         entries = [line.decode().split() for line in file]
     entries.sort(key=lambda entry: -int(entry[1]))
     chinese = [(word, tag) for word, _, tag in entries if re.fullmatch("[一-龥]{2,4}", word)]
-    found = {slot: [word for word, tag in chinese if tag == slot][:most] for slot, most in WORDS.items()}
-    return found | LISTED | {"all": [word for word, _ in chinese[:COMMON] if len(word) < 4]}
+    by_slot = {slot: [word for word, tag in chinese if tag == slot][:most] for slot, most in WORDS.items()}
+    return by_slot | LISTED | {"all": [word for word, _ in chinese[:MAX_RANK] if len(word) < 4]}
 
 
 def covering(syllables: Callable[[str], set[Hashable]], words: list[str]) -> Iterator[str]:
-    """Those words that have a syllable, tone included, which no word before them has."""
+    """The words with a syllable (including its tone) that no word before them has."""
     seen: set[Hashable] = set()
     for word in words:
-        spoken = syllables(word)
-        if not spoken <= seen:
-            seen |= spoken
+        word_syllables = syllables(word)
+        if not word_syllables <= seen:
+            seen |= word_syllables
             yield word

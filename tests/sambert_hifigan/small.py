@@ -1,14 +1,18 @@
-"""Small random networks of every kind, for the tests of this room, and what OpenVINO makes of a part of them."""
+"""Small random networks and voices of every kind, with the standard tables of symbols for voices."""
+
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import openvino as ov
 import torch
 from torch import nn
 
-from notebooks.sambert_hifigan.network.acoustic import FORMULAS, KanTtsSAMBERT
-from notebooks.sambert_hifigan.network.vocoder import Generator
+from notebooks.sambert_hifigan.network.acoustic import FORMULAS, KanTtsSAMBERT, save_acoustic
+from notebooks.sambert_hifigan.network.vocoder import Generator, save_vocoder
+from notebooks.sambert_hifigan.pipeline import FP32_PROPERTIES
+from notebooks.sambert_hifigan.pipeline.frontend import standard_tables
 
-EXACT = {"INFERENCE_PRECISION_HINT": "f32"}
 SIZES = {"sy": 11, "tone": 5, "syllable_flag": 4, "word_segment": 3, "emotion": 3, "speaker": 4}
 ACOUSTIC = SIZES | {
     "max_len": 30,
@@ -67,10 +71,13 @@ VOCODER = {
     "use_weight_norm": True,
 }
 NSF = {"nsf_params": {"nb_harmonics": 3, "sampling_rate": 2400}}
+NAMES = ["Anna", "Bao"]
+RATE = 2400  # Hz
+TABLE_SIZES = {table: len(entries) for table, entries in standard_tables(NAMES).items()}
 
 
 def randomised(network: nn.Module, seed: int = 0) -> nn.Module:
-    """The network with weights drawn from a seed, in evaluation mode; what is a formula stays."""
+    """The network with weights drawn from a seed, in evaluation mode; computed tensors stay."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, tensor in network.state_dict().items():
@@ -82,7 +89,7 @@ def randomised(network: nn.Module, seed: int = 0) -> nn.Module:
 
 
 def acoustic(kind: str = "plain", seed: int = 0, **changes) -> KanTtsSAMBERT:
-    """A network whose phones last some frames, not all as long."""
+    """An acoustic model whose phonemes have different durations of some frames."""
     config = {"Model": {"KanTtsSAMBERT": {"params": ACOUSTIC | KINDS[kind] | changes}}}
     network = randomised(KanTtsSAMBERT(config), seed)
     durations = network.variance_adaptor.duration_predictor
@@ -97,18 +104,54 @@ def vocoder(seed: int = 0, **changes) -> Generator:
     return randomised(Generator({"Model": {"Generator": {"params": VOCODER | changes}}}), seed)
 
 
-def sentence(kind: str = "plain", phones: int = 9, batch: int = 1, seed: int = 0) -> tuple[torch.Tensor, ...]:
+def sentence(kind: str = "plain", phonemes: int = 9, batch: int = 1, seed: int = 0) -> tuple[torch.Tensor, ...]:
     """ling, emotion and speaker for `KanTtsSAMBERT`."""
     rng = np.random.default_rng(seed)
     sizes = [SIZES[table] for table in ("sy", "tone", "syllable_flag", "word_segment")]
-    ling, emotion = rng.integers(0, sizes, (batch, phones, 4)), rng.integers(0, SIZES["emotion"], (batch, phones))
-    speaker = rng.integers(0, SIZES["speaker"], (batch, phones))
+    ling, emotion = rng.integers(0, sizes, (batch, phonemes, 4)), rng.integers(0, SIZES["emotion"], (batch, phonemes))
+    speaker = rng.integers(0, SIZES["speaker"], (batch, phonemes))
     if kind == "se":
-        speaker = rng.standard_normal((batch, phones, ACOUSTIC["speaker_units"])).astype(np.float32)
+        speaker = rng.standard_normal((batch, phonemes, ACOUSTIC["speaker_units"])).astype(np.float32)
     return tuple(map(torch.from_numpy, (ling, emotion, speaker)))
 
 
 def traced(module: nn.Module, *example: torch.Tensor):
     """The module as OpenVINO runs it: a function of tensors that gives a list of tensors."""
-    compiled = ov.Core().compile_model(ov.convert_model(module, example_input=example), "CPU", EXACT)
+    compiled = ov.Core().compile_model(ov.convert_model(module, example_input=example), "CPU", FP32_PROPERTIES)
     return lambda *inputs: [torch.from_numpy(x) for x in compiled([x.numpy() for x in inputs]).values()]
+
+
+class Lazy(dict):
+    """The result of `make(kind)` for every kind, computed at its first use."""
+
+    def __init__(self, make: Callable[[str], object]) -> None:
+        self.make = make
+
+    def __missing__(self, kind: str):
+        self[kind] = self.make(kind)
+        return self[kind]
+
+
+def voice_networks(kind: str = "plain") -> tuple[KanTtsSAMBERT, Generator]:
+    """The acoustic model and the vocoder of a voice, as `voice` saves them."""
+    acoustic_model = acoustic(kind, **TABLE_SIZES | {"max_len": 120})
+    acoustic_model.config["linguistic_unit"] = {"speaker_list": ",".join(NAMES)}
+    generator = vocoder(**({} if kind == "plain" else NSF))
+    generator.config["audio_config"] = {"sampling_rate": RATE}
+    return acoustic_model, generator
+
+
+def embedding(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(6).astype(np.float32)
+
+
+def voice(folder: Path, kind: str = "plain") -> Path:
+    """The checkpoint folder of a voice: `am`, `voc`, for SE the embeddings of NAMES; returns the folder."""
+    acoustic_model, generator = voice_networks(kind)
+    save_acoustic(folder / "am", acoustic_model)
+    save_vocoder(folder / "voc", generator)
+    if kind == "se":
+        (folder / "am" / "speakers").mkdir()
+        for seed, name in enumerate(NAMES):
+            np.save(folder / "am" / "speakers" / f"{name}.npy", embedding(seed))
+    return folder
