@@ -26,6 +26,20 @@ def hold(lock: str, acquired, release) -> None:
         release.wait(30)
 
 
+@pytest.fixture(autouse=True)
+def as_without_tests(monkeypatch) -> None:
+    """Tests run with BENCH_ONCE, but what is tested here is how a benchmark runs."""
+    monkeypatch.delenv(bench.ONCE, raising=False)
+
+
+def test_in_tests_every_call_is_timed_once_and_nobody_waits(monkeypatch, tmp_path):
+    calls: list[str] = []
+    monkeypatch.setenv(bench.ONCE, "1")
+    with bench.exclusive(tmp_path / "lock"), bench.exclusive(tmp_path / "lock"):
+        timings = bench.interleave({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, rounds=9)
+    assert calls == ["a", "b"] and [len(timing.samples) for timing in timings.values()] == [1, 1]
+
+
 def test_interleave_takes_turns_and_rotates_the_first():
     calls: list[str] = []
     timings = bench.interleave({name: lambda name=name: calls.append(name) for name in "abc"}, rounds=3, warmup=1)
