@@ -51,7 +51,8 @@ def copy(tmp_path_factory) -> Path:
 def run(root: Path, *arguments: str) -> subprocess.CompletedProcess:
     """Run a module of the copy, with the copy's packages."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    settings = {"PYTHONPATH": str(root), "MODELS_DIR": str(root / "models")}
+    path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+    settings = {"PYTHONPATH": path, "MODELS_DIR": str(root / "models")}
     return subprocess.run(
         [sys.executable, "-m", *arguments],
         cwd=root,
