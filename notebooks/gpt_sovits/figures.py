@@ -1,4 +1,4 @@
-"""Pictures of the lesson: the network, what takes the time, recording and clone side by side, and who is whom."""
+"""The notebook's figures: the network, the time of each stage, recording and clone side by side, and similarities."""
 
 from __future__ import annotations
 
@@ -7,19 +7,24 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib.figure import Figure
 
-from notebooks.gpt_sovits.pipeline import Figures
+from notebooks.gpt_sovits.pipeline import Timings
 from utils.charts import COLOURS, INK, LINE, PICTURE, SOUND, TEXT, VOICE, arrows, box
 from utils.speech.speaker_encoder import SAMPLE_RATE, resampled
 from utils.speech.spectra import FLOOR, HOP, log_mel
 
-STAGES = {  # of `Figures.busy`, as they are done
-    **{"recording": "reading the recording", "frontend": "text to phones", "hubert": "HuBERT and tokens"},
-    **{"style": "style", "bert": "BERT", "tokens": "decoder of tokens", "synthesizer": "synthesizer"},
+STAGES = {  # of `Timings.busy`, in their order
+    "recording": "reading the recording",
+    "frontend": "text to phones",
+    "hubert": "HuBERT and tokens",
+    "style": "style",
+    "bert": "BERT",
+    "tokens": "decoder of tokens",
+    "synthesizer": "synthesizer",
 }
 
 
 def network_picture() -> Figure:
-    """From a recording, its words and a text to sound: tokens say what and how, the style says with which timbre."""
+    """From a recording, its words and a text to sound: tokens carry words and prosody, the style carries the timbre."""
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     axes = figure.subplots()
     voice, words, text = (
@@ -46,19 +51,19 @@ def network_picture() -> Figure:
     return figure
 
 
-def stage_bars(figures: Figures) -> Figure:
-    """How long each stage of a call took, in seconds, and in the title a second of sound."""
+def stage_bars(timings: Timings) -> Figure:
+    """The seconds of each stage of a call, with the real-time factor in the title."""
     figure = Figure(figsize=(7, 2.6), layout="constrained")
     axes = figure.subplots()
-    done = [stage for stage in STAGES if stage in figures.busy]
-    seconds = [figures.busy[stage] for stage in done]
+    done = [stage for stage in STAGES if stage in timings.busy]
+    seconds = [timings.busy[stage] for stage in done]
     bars = axes.barh([STAGES[stage] for stage in done], seconds, color=COLOURS[0])
     axes.bar_label(bars, [f"{x:.2f} s" for x in seconds], padding=3, fontsize=8, color=INK)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.15 * max(seconds))
     axes.set_xlabel("seconds", color=INK)
-    if figures.real_time_factor:
-        axes.set_title(f"a second of sound took {figures.real_time_factor:.2f} s", fontsize=9, color=INK)
+    if timings.real_time_factor:
+        axes.set_title(f"a second of sound took {timings.real_time_factor:.2f} s", fontsize=9, color=INK)
     return figure
 
 
@@ -79,8 +84,11 @@ def spectrograms(sounds: Mapping[str, tuple[np.ndarray, int]]) -> Figure:
 
 
 def likeness_bars(cosines: Mapping[str, Mapping[str, float]]) -> Figure:
-    """Who the clones of every voice sound like. cosines: by voice cloned, its clone's cosine with every recording's
-    voice. A bar is the right recording's, a mark each other's; the voice is known where all marks stay below."""
+    """The similarity of every clone to all recordings; the voice is recognised where the bar is above all marks.
+
+    cosines: by the name of the cloned voice, its clone's cosine with the voice of every recording. A bar is the cosine
+    with the own recording, a mark that with another.
+    """
     figure = Figure(figsize=(9, 3), layout="constrained")
     axes = figure.subplots()
     names = list(cosines)

@@ -5,14 +5,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from notebooks.gpt_sovits import convert
-from notebooks.gpt_sovits.measuring.quality import voices
+from notebooks.gpt_sovits.data.voices import read_voices
 
 PRINTS = r"^[1-9]\d*\.\d s of speech at 32000 Hz, marked as synthetic$"
 
 
 @contextmanager
 def needs(scratch: Path) -> Iterator[dict[str, str]]:
-    voice = voices()[0]
+    voice = read_voices()[0]
     yield {
         "MODEL_FOLDER": str(convert.prepare("tiny", "INT8")),
         "VOICE": str(voice.recording),

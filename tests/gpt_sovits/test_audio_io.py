@@ -159,7 +159,7 @@ def test_files_that_cannot_be_read(tmp_path, monkeypatch):
     assert told("seen.mp4") == "seen.mp4 holds no sound. Give a file that does."
     assert told(encoded(tmp_path / "long.flac", tone(30), "flac", "s16").name).startswith("long.flac is too long: more")
     write(tmp_path / "large.wav", tone(4), RATE)
-    monkeypatch.setattr(audio_io, "LARGEST", 1000)
+    monkeypatch.setattr(audio_io, "MAX_WAV_BYTES", 1000)
     assert told("large.wav") == "large.wav is too long. Give 3 to 10 seconds of one voice."
     monkeypatch.setitem(sys.modules, "av", None)
     assert told("seen.mp4") == "seen.mp4 is no plain WAV file. Give one, or install av to read others."

@@ -1,4 +1,4 @@
-"""The speed rows: every runtime says the same, ratios are to PyTorch, the seeded checkpoint has the released size."""
+"""The speed rows: every runtime says the same, ratios are to PyTorch, the random checkpoint has the released size."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ from tests.gpt_sovits import small
 from utils import report
 from utils.models.llm import FP32_PROPERTIES
 
-SHORT = {"REFERENCE": 1.0, "CHARACTERS": 8, "SAID": 4, "TOKENS": 12}
+SHORT = {"REFERENCE_S": 1.0, "CHARACTERS": 8, "SENTENCE_CHARACTERS": 4, "TOKENS": 12}
 ONCE = {"hubert", "bert", "semantic", "synthesizer", "vocoder"}  # parts that every runtime has
 LAYERS = small.T2S["model"]["n_layer"]
 
@@ -39,7 +39,7 @@ def eager(checkpoint) -> runtimes.Eager:
 @pytest.fixture(scope="module")
 def given(eager, ir) -> dict:
     """What PyTorch is given in a sentence, and makes of it."""
-    return runtimes.say(eager, runtimes.sentence(ir))
+    return runtimes.synthesize(eager, runtimes.sentence(ir))
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +64,11 @@ def ours(ir, vocoder) -> runtimes.Converted:
 def decoders(eager, checkpoint, ir, onnx, ours) -> dict[str, runtimes.Decoder]:
     return {
         "torch": eager.decoder,
-        "torch, no cache": runtimes.Recomputing(eager.decoder),
+        "torch, no cache": runtimes.NoCacheDecoder(eager.decoder),
         "onnx": runtimes.Exported(onnx).decoder,
         "openvino": ours.decoder,
-        "openvino, no cache": runtimes.Recomputing(ours.decoder),
-        "openvino, cache passed": runtimes.passed(checkpoint, ir, **FP32_PROPERTIES),
+        "openvino, no cache": runtimes.NoCacheDecoder(ours.decoder),
+        "openvino, cache passed": runtimes.openvino_external_cache(checkpoint, ir, **FP32_PROPERTIES),
     }
 
 
@@ -77,7 +77,7 @@ def close(found: np.ndarray, expected: np.ndarray, tolerance: float) -> bool:
     return found.shape == expected.shape and np.abs(found - expected).max() < tolerance * scale
 
 
-def test_the_seeded_checkpoint_has_the_released_size():
+def test_the_random_checkpoint_has_the_released_size():
     with torch.device("meta"):
         built = {part: build() for part, build in random_checkpoint.RELEASED.items()}
         whole = SynthesizerTrn(random_checkpoint.SOVITS, posterior=True)
@@ -90,20 +90,20 @@ def test_the_seeded_checkpoint_has_the_released_size():
     assert (sovits.version, sovits.dec.hop, sovits.bins, len(sovits.codebook.embed)) == ("v2", 640, 704, 1024)
 
 
-def test_a_seeded_checkpoint_loads_and_speaks(tmp_path):
+def test_a_random_checkpoint_loads_and_speaks(tmp_path):
     networks = {
         "t2s": lambda: Text2SemanticDecoder(small.T2S),
         "sovits": lambda: SynthesizerTrn({"data": small.DATA, "model": small.MODEL}),
         "hubert": lambda: HubertModel(HubertConfig(**small.HUBERT)),
         "bert": lambda: BertModel(BertConfig(**small.BERT), add_pooling_layer=False),
     }
-    one, other = (random_checkpoint.seeded_checkpoint(tmp_path / name, networks) for name in ("one", "other"))
+    one, other = (random_checkpoint.random_checkpoint(tmp_path / name, networks) for name in ("one", "other"))
     for part in networks:
         file = Path(part) / "model.safetensors"
         assert (one / file).read_bytes() == (other / file).read_bytes()
     settings = {"sample_rate": 1000, "channels": 12, "phones": small.PHONES, "bert": small.WIDTH}
     (tmp_path / "config.json").write_text(json.dumps(settings), encoding="utf-8")
-    given = runtimes.say(runtimes.Eager(one), runtimes.sentence(tmp_path))
+    given = runtimes.synthesize(runtimes.Eager(one), runtimes.sentence(tmp_path))
     (sound,) = given["sound"]
     assert sound.shape == (1, 1, 12 * 2 * 20) and np.isfinite(sound).all() and sound.std() > 1e-3
     assert runtimes.BERT not in given and not given["tokens"][1].any()  # no IR of BERT is there
@@ -123,7 +123,7 @@ def test_every_runtime_computes_the_same(eager, ours, onnx, given):
 
 
 def test_the_sentence_is_the_same(ours, given, ir):
-    said = runtimes.say(ours, runtimes.sentence(ir))
+    said = runtimes.synthesize(ours, runtimes.sentence(ir))
     assert said.keys() == given.keys()
     for part, arrays in given.items():
         for found, expected in zip(said[part], arrays, strict=True):
@@ -180,8 +180,8 @@ def test_bf16_rounds_all_but_what_decides(eager, checkpoint, given):
 def test_attention_is_one_node_with_its_cache_only_if_that_is_inside(ours, checkpoint):
     step, example, shapes, outputs = convert.language_step(runtimes.networks(checkpoint)["t2s"])
     outside = ov.Core().compile_model(runtimes.tracing.trace(step, example, shapes, outputs), "CPU", FP32_PROPERTIES)
-    assert runtimes.fused(outside) == 0
-    assert runtimes.fused(ours.decoder.language.get_compiled_model()) == LAYERS
+    assert runtimes.fused_layers(outside) == 0
+    assert runtimes.fused_layers(ours.decoder.language.get_compiled_model()) == LAYERS
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +215,7 @@ def test_rows_name_every_runtime_and_pass_the_schema(checkpoint, folders, onnx, 
         (bench.OURS, "BF16"): alone - {"semantic", "style"} | decoding | {bench.WHOLE},
         (bench.OURS, "INT8"): {"hubert", "bert", bench.WHOLE} | decoding,
         (bench.OURS, "INT4"): {bench.WHOLE} | decoding,
-        (bench.PASSED, "FP32"): {bench.TOKENS},
+        (bench.EXTERNAL_CACHE, "FP32"): {bench.TOKENS},
         (bench.NO_CACHE, "FP32"): {bench.TOKENS},
     }
     assert found == {key: {named[work] for work in works} for key, works in expected.items()}
@@ -254,7 +254,7 @@ def test_rows_have_the_memory_of_who_says_it_alone(checkpoint, folders, ours, mo
 def test_without_bf16_there_is_none(checkpoint, folders, monkeypatch):
     monkeypatch.setattr(bench.bench, "torch_precision", lambda: "FP32")
     kinds = {(bench.EAGER, "FP32"): checkpoint, (bench.OURS, "FP32"): folders["FP16"]}
-    assert bench.places(checkpoint, folders) == kinds | {(bench.OURS, x): folders[x] for x in ("INT8", "INT4")}
+    assert bench.weight_folders(checkpoint, folders) == kinds | {(bench.OURS, x): folders[x] for x in ("INT8", "INT4")}
 
 
 def row(precision: str, work: str, median_ms: float, amount: float = 1) -> dict:

@@ -10,8 +10,8 @@ import torch
 
 from notebooks.gpt_sovits import convert
 from notebooks.gpt_sovits.network import checkpoint as files
-from notebooks.gpt_sovits.network.sovits import SPEAKER
-from notebooks.gpt_sovits.network.t2s import visible
+from notebooks.gpt_sovits.network.t2s import prefix_mask
+from notebooks.gpt_sovits.pipeline.constants import SPEAKER_SIZE
 from tests.gpt_sovits import small
 from tests.gpt_sovits.small import CODES, PHONES, WIDTH, drawn, ids
 from utils import compare
@@ -93,7 +93,7 @@ def test_the_sound_is_that_of_pytorch(ir, checkpoint, sizes):
 @torch.inference_mode()
 def test_v2pro_is_told_the_speaker():
     network = small.synthesizer(version="v2Pro", gin_channels=28)
-    wav, speaker = 0.5 * drawn(1, 200), drawn(1, SPEAKER)
+    wav, speaker = 0.5 * drawn(1, 200), drawn(1, SPEAKER_SIZE)
     ge = network.style(network.spectrogram(wav), speaker)
     agrees("style", run(request(convert.convert_style(network)), wav=wav, speaker=speaker), ge)
     assert (ge - network.style(network.spectrogram(wav))).abs().max() > 0.1
@@ -122,8 +122,8 @@ def test_the_language_model_reads_row_by_row_as_pytorch_does_at_once(ir, checkpo
     network, rows = files.load_t2s(checkpoint / "t2s"), drawn(2, 12, 32)
 
     def whole(rows: torch.Tensor) -> torch.Tensor:
-        mask = visible(rows.shape[1], rows.shape[1], 5)
-        return network.ar_predict_layer(network.run(rows, mask, network.empty(len(rows)))[0])
+        mask = prefix_mask(rows.shape[1], rows.shape[1], 5)
+        return network.ar_predict_layer(network.run(rows, mask, network.empty_cache(len(rows)))[0])
 
     expected, model = whole(rows), request(ir / convert.xml("language"))
     agrees("prefill", language(model, rows[:, :7], 5), expected[:, 6])

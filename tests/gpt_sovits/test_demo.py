@@ -10,7 +10,7 @@ import pytest
 from gradio_client import Client, handle_file
 
 from notebooks.gpt_sovits import demo
-from notebooks.gpt_sovits.pipeline import Figures, VoiceCloner
+from notebooks.gpt_sovits.pipeline import Timings, VoiceCloner
 from notebooks.gpt_sovits.pipeline.audio_io import is_marked
 from tests.gpt_sovits import standin
 from utils.demo import start
@@ -95,7 +95,7 @@ def test_the_first_piece_comes_first_and_both_files_are_marked(cloner, recording
 
 
 def test_notes_are_told():
-    figures = Figures(1, 50, 2.0, {"tokens": 0.5, "synthesizer": 0.5}, ["The voice found no end."])
+    figures = Timings(1, 50, 2.0, {"tokens": 0.5, "synthesizer": 0.5}, ["The voice found no end."])
     assert demo.about(figures) == (
         "2.0 s of speech, 50 tokens at 100 a second; a second of sound took 0.50 s. The voice found no end."
     )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from notebooks.gpt_sovits import figures as drawing
-from notebooks.gpt_sovits.pipeline import Figures
+from notebooks.gpt_sovits.pipeline import Timings
 
 
 def drawn(figure) -> bytes:
@@ -26,7 +26,7 @@ def test_the_network_is_drawn():
 
 
 def test_every_stage_has_its_bar():
-    figures = Figures(sound_s=4.0, busy={"tokens": 0.5, "recording": 0.25, "synthesizer": 1.25})
+    figures = Timings(sound_s=4.0, busy={"tokens": 0.5, "recording": 0.25, "synthesizer": 1.25})
     figure = drawing.stage_bars(figures)
     (axes,) = figure.axes
     assert [bar.get_width() for bar in axes.patches] == [0.25, 0.5, 1.25]
@@ -36,7 +36,7 @@ def test_every_stage_has_its_bar():
         "synthesizer",
     ]
     assert axes.get_title() == "a second of sound took 0.50 s" and len(drawn(figure)) > 1000
-    assert drawing.stage_bars(Figures(busy={"hubert": 1.0})).axes[0].get_title() == ""
+    assert drawing.stage_bars(Timings(busy={"hubert": 1.0})).axes[0].get_title() == ""
 
 
 def test_spectrograms_share_their_scales():

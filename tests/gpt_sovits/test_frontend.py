@@ -16,7 +16,8 @@ from pypinyin import Style, lazy_pinyin
 from pypinyin.constants import PINYIN_DICT
 
 from notebooks.gpt_sovits.pipeline import english, mandarin
-from notebooks.gpt_sovits.pipeline.frontend import HOW, LANGUAGES, LONGEST, VERSIONS, Frontend, split
+from notebooks.gpt_sovits.pipeline.constants import VERSIONS
+from notebooks.gpt_sovits.pipeline.frontend import HOW, LANGUAGES, MAX_LETTERS, Frontend, split
 from tests.references import files, section
 
 ROOT = Path(__file__).parents[2]
@@ -387,7 +388,7 @@ def test_what_is_too_long_is_cut_after_marks_then_words_then_anywhere():
 def test_nothing_that_is_said_is_lost_and_nothing_is_too_long(text, how):
     pieces = split(text, how)
     assert "".join(filter(str.isalnum, "".join(pieces))) == "".join(filter(str.isalnum, text))
-    assert all(len(piece) <= LONGEST and any(map(str.isalnum, piece)) for piece in pieces)
+    assert all(len(piece) <= MAX_LETTERS and any(map(str.isalnum, piece)) for piece in pieces)
 
 
 # Use elsewhere
@@ -405,8 +406,9 @@ def test_no_call_goes_to_the_network(monkeypatch):
 def test_the_files_run_alone_in_another_folder(tmp_path):
     folder = tmp_path / "voice"
     folder.mkdir()
-    for name in ("frontend.py", "english.py", "mandarin.py", "japanese.py", "symbols.json"):
-        shutil.copy(ROOT / "notebooks" / "gpt_sovits" / name, folder)
+    for name in ("frontend", "text", "english", "mandarin", "japanese", "constants"):
+        shutil.copy(ROOT / "notebooks" / "gpt_sovits" / "pipeline" / f"{name}.py", folder)
+    shutil.copy(ROOT / "notebooks" / "gpt_sovits" / "pipeline" / "symbols.json", folder)
     code = "import sys, json; from voice.frontend import Frontend; text = 'Hello 你好 こんにちは'\n"
     code += "print(json.dumps([p.phones.tolist() for p in Frontend().pieces(text, 'auto')]), 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)

@@ -123,7 +123,7 @@ def test_training_reaches_every_weight_of_the_decoder():
     x = torch.cat(
         [network.embed_text(ids(5, PHONES), drawn(1, WIDTH, 5)), network.embed_audio(ids(4, CODES), ids(4, 4))], 1
     )
-    states, _ = network.run(x, t2s.visible(9, 9, 5), network.empty(1))
+    states, _ = network.run(x, t2s.prefix_mask(9, 9, 5), network.empty_cache(1))
     network.ar_predict_layer(states).square().sum().backward()
     assert not [name for name, weight in network.named_parameters() if not weight.grad.any()]
 

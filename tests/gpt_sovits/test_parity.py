@@ -9,10 +9,11 @@ import torch
 from transformers import HubertConfig
 
 from notebooks.gpt_sovits.network import checkpoint
-from notebooks.gpt_sovits.network.reference import Decoder
-from notebooks.gpt_sovits.network.sovits import NOISE, VERSIONS, Spectrogram, SynthesizerTrn
-from notebooks.gpt_sovits.network.t2s import Text2SemanticDecoder, visible
+from notebooks.gpt_sovits.network.reference import TorchDecoder
+from notebooks.gpt_sovits.network.sovits import Spectrogram, SynthesizerTrn
+from notebooks.gpt_sovits.network.t2s import Text2SemanticDecoder, prefix_mask
 from notebooks.gpt_sovits.pipeline import token_decoder
+from notebooks.gpt_sovits.pipeline.constants import NOISE_SCALE, VERSIONS
 from tests.oracles import fill
 from tests.references import files, read, section, sections, stored, tensor
 
@@ -83,9 +84,9 @@ def read_aloud(path: Path) -> tuple[Arrays, dict[str, list]]:
     bert = drawn("t2s.bert", len(phones), network.bert_proj.in_features, phones.shape[1])
     places = torch.arange(prompts.shape[1])[None]
     x = torch.cat([network.embed_text(phones, bert), network.embed_audio(prompts, places)], 1)
-    mask = visible(x.shape[1], x.shape[1], phones.shape[1])
+    mask = prefix_mask(x.shape[1], x.shape[1], phones.shape[1])
     logits, cache = network.prefill(phones, bert, prompts)
-    made = {"xy_pos": x, "prompt_hidden": network.run(x, mask, network.empty(len(x)))[0]}
+    made = {"xy_pos": x, "prompt_hidden": network.run(x, mask, network.empty_cache(len(x)))[0]}
     caches, all_logits = {"prompt": cache}, [logits]
     for i, token in enumerate(stored["forced_tokens"]):
         logits, cache = network.step(torch.tensor([[token]]), prompts.shape[1] + i, cache)
@@ -122,7 +123,8 @@ def test_the_likeliest_tokens(path, key):
     phones, prompts = stored["phones"][0], stored["prompts"][0]
     bert = fill.normal_input("t2s.bert", (1, decoder(path).bert_proj.in_features, len(phones)))[0]
     options = {"top_k": 1, "penalty": float(penalty), "limit": int(stop) + 1}
-    said = token_decoder.generate(Decoder(decoder(path)), phones, bert, prompts, np.random.default_rng(0), **options)
+    inputs = phones, bert, prompts
+    said = token_decoder.generate(TorchDecoder(decoder(path)), *inputs, np.random.default_rng(0), **options)
     assert said.tolist() == stored[key.partition("/")[2]][0, len(prompts) :].tolist()
     assert len(said) == stored["greedy_idx"] + 1
 
@@ -142,7 +144,7 @@ def test_odds(path, key):
 
 @lru_cache(maxsize=1)
 def synthesizer(path: Path, name: str) -> SynthesizerTrn:
-    tensors = checkpoint.folded(weights(path, name, rf"enc_q\.|{checkpoint.CODEBOOK.pattern}"))
+    tensors = checkpoint.folded(weights(path, name, rf"enc_q\.|{checkpoint.CODEBOOK_STATE.pattern}"))
     config = read(path, "meta.json")["config"]["s2"]
     style = {"version": name.removeprefix("vits_"), "gin_channels": tensors["dec.cond.weight"].shape[1]}
     with torch.device("meta"):
@@ -163,7 +165,7 @@ def spoken(path: Path, name: str) -> dict[str, torch.Tensor]:
         made["ge_before_sv"] = made["ge"]
         made["ge"] = network.style(spectrogram, drawn("vits.sv", 1, network.sv_emb.in_features))
         made["ge512"] = network.ge_to512(made["ge"].transpose(1, 2)).transpose(1, 2)
-    noise = NOISE * drawn("vits.noise", 1, network.dec.conv_pre.in_channels, 2 * codes.shape[1])
+    noise = NOISE_SCALE * drawn("vits.noise", 1, network.dec.conv_pre.in_channels, 2 * codes.shape[1])
     made["enc_p_x"], made["m_p"], made["logs_p"] = network.prior(codes, phones, made["ge"], noise.shape[-1])
     made["z"] = network.flow(made["m_p"] + noise * made["logs_p"].exp(), made["ge"], reverse=True)
     made["decode_out"] = network(codes, phones, made["ge"], noise)

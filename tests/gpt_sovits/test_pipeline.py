@@ -15,15 +15,14 @@ import torch
 
 from notebooks.gpt_sovits import convert
 from notebooks.gpt_sovits.network import checkpoint as files
-from notebooks.gpt_sovits.network.reference import Decoder
-from notebooks.gpt_sovits.pipeline import ROOM, SLOW, SPEAKER, VoiceCloner
+from notebooks.gpt_sovits.network.reference import TorchDecoder
+from notebooks.gpt_sovits.pipeline import SPARE_TOKENS, SPEAKER_SIZE, TOKENS_PER_PHONEME, VoiceCloner
 from notebooks.gpt_sovits.pipeline import cloner as pipeline
-from notebooks.gpt_sovits.pipeline.cloner import LIMIT
-from notebooks.gpt_sovits.pipeline.token_decoder import FIRST, generate
+from notebooks.gpt_sovits.pipeline.cloner import MAX_TOKENS
+from notebooks.gpt_sovits.pipeline.token_decoder import MIN_TOKENS, generate
 from tests.gpt_sovits import small, standin
 from utils.models import llm
 
-FILES = ("pipeline.py", "semantic.py", "recording.py")
 WORDS = "The words that are said in the recording."  # 34 phones
 RATE, HOP = 1000, 20
 GREEDY = {"top_k": 1}
@@ -56,10 +55,10 @@ def in_pytorch(checkpoint: Path, voice: np.ndarray, text: str, seed: int = 0) ->
                 features.append(np.zeros((small.WIDTH, len(piece.phones)), np.float32))
         phones += said
     said, rng = np.concatenate(said), np.random.default_rng((seed, 0))
-    decoder, limit = Decoder(files.load_t2s(checkpoint / "t2s")), ROOM + SLOW * len(said)
+    decoder, limit = TorchDecoder(files.load_t2s(checkpoint / "t2s")), SPARE_TOKENS + TOKENS_PER_PHONEME * len(said)
     given = np.concatenate(phones), np.concatenate(features, 1), prompts
     tokens = generate(decoder, *given, rng, **GREEDY, limit=limit)
-    wav = torch.from_numpy(np.float32(pipeline.recording.resample_poly(voice, 1, 16)))[None]
+    wav = torch.from_numpy(np.float32(pipeline.audio_io.resample_poly(voice, 1, 16)))[None]
     noise = 0.5 * torch.from_numpy(rng.standard_normal((1, 12, 2 * len(tokens)), np.float32))
     ge = network.style(network.spectrogram(wav))
     inputs = torch.from_numpy(tokens)[None], torch.from_numpy(said)[None], ge, noise
@@ -130,37 +129,37 @@ class Rigged:
 def test_no_piece_ends_before_it_has_begun(cloner, voice, monkeypatch):
     cloner._decoder = Rigged(cloner._decoder, 1e3)
     monkeypatch.setattr(cloner, "_sound", lambda *given: np.zeros(9, np.float32))
-    assert [len(x.tokens) for x in cloner.stream("Yes it is. No.", voice, WORDS)] == [FIRST, FIRST]
-    assert cloner.figures.notes == []
+    assert [len(x.tokens) for x in cloner.stream("Yes it is. No.", voice, WORDS)] == [MIN_TOKENS, MIN_TOKENS]
+    assert cloner.timings.notes == []
 
 
 def test_a_voice_that_finds_no_end_is_stopped_and_told(cloner, voice):
     cloner._decoder = Rigged(cloner._decoder, -1e3)
     (spoken,) = cloner.stream("Yes it is.", voice, WORDS)
-    limit = ROOM + SLOW * 8
-    assert len(spoken.tokens) == limit < LIMIT
-    (note,) = spoken.figures.notes
+    limit = SPARE_TOKENS + TOKENS_PER_PHONEME * 8
+    assert len(spoken.tokens) == limit < MAX_TOKENS
+    (note,) = spoken.timings.notes
     assert note.startswith(f"The voice found no end of 'Yes it is.' and was stopped after {limit / 25:.0f} s.")
 
 
-def test_figures_tell_what_a_call_took(cloner, voice):
+def test_timings_of_a_call(cloner, voice):
     samples, rate = cloner("你好你好。 Good morning.", voice, WORDS, "auto")
-    figures = cloner.figures
+    timings = cloner.timings
     stages = {"recording", "frontend", "hubert", "style", "bert", "tokens", "synthesizer"}
-    assert figures.pieces == 2 and set(figures.busy) == stages and min(figures.busy.values()) > 0
-    assert figures.sound_s == len(samples) / rate
-    assert figures.real_time_factor == figures.seconds / figures.sound_s
-    assert figures.tokens_per_second == figures.tokens / figures.busy["tokens"] > 0
-    assert figures.tokens == (len(samples) - 0.3 * rate) / (2 * HOP)
+    assert timings.pieces == 2 and set(timings.busy) == stages and min(timings.busy.values()) > 0
+    assert timings.sound_s == len(samples) / rate
+    assert timings.real_time_factor == timings.seconds / timings.sound_s
+    assert timings.tokens_per_second == timings.tokens / timings.busy["tokens"] > 0
+    assert timings.tokens == (len(samples) - 0.3 * rate) / (2 * HOP)
 
 
 def test_words_that_were_not_said_are_told(cloner, voice):
     cloner._decoder = Rigged(cloner._decoder, 1e3)
     cloner("Good morning.", voice, WORDS * 4)
-    (note,) = cloner.figures.notes
+    (note,) = cloner.timings.notes
     assert note.startswith("The reference's text is too much for 4.0 s of speech")
     cloner("Good morning.", voice, "Hello")
-    (note,) = cloner.figures.notes
+    (note,) = cloner.timings.notes
     assert note.startswith("The reference's text is too little for 4.0 s of speech")
 
 
@@ -175,9 +174,9 @@ def test_without_bert_chinese_is_said_and_told(ir, cloner, voice, tmp_path):
     assert ours.shape == theirs.shape == (small.WIDTH, 5) and not ours.any() and theirs.all(0).all()
     plain._decoder = Rigged(plain._decoder, 1e3)
     plain("你好你好。", voice, WORDS, "zh")
-    assert [x.partition(":")[0] for x in plain.figures.notes] == [f"{folder} has no BERT"]
+    assert [x.partition(":")[0] for x in plain.timings.notes] == [f"{folder} has no BERT"]
     plain("Good morning.", voice, WORDS)
-    assert plain.figures.notes == []
+    assert plain.timings.notes == []
 
 
 @torch.inference_mode()
@@ -190,17 +189,17 @@ def test_v2pro_hears_the_speaker(ir, voice, tmp_path):
         model = convert.CONVERT[part][1](network)
         pipeline.ov.save_model(model, folder / convert.xml(part), compress_to_fp16=False)
     cloner = VoiceCloner(folder, **llm.FP32_PROPERTIES)
-    for wrong in (None, np.zeros(7), np.full(SPEAKER, np.nan), np.zeros(SPEAKER, int)):
+    for wrong in (None, np.zeros(7), np.full(SPEAKER_SIZE, np.nan), np.zeros(SPEAKER_SIZE, int)):
         with pytest.raises(ValueError, match="v2Pro needs `speaker`, the 20480 numbers that ERes2NetV2 makes"):
             cloner("Good morning.", voice, WORDS, speaker=wrong)
-    speakers = [small.drawn(SPEAKER).numpy(), -small.drawn(SPEAKER).numpy()]
+    speakers = [small.drawn(SPEAKER_SIZE).numpy(), -small.drawn(SPEAKER_SIZE).numpy()]
     one, other = (cloner("Good morning.", voice, WORDS, **GREEDY, speaker=speaker)[0] for speaker in speakers)
     assert one.shape == other.shape and np.abs(one - other).max() > 1e-2
 
 
 def test_what_decides_is_exact_where_the_rest_may_be_rounded(ir):
     rough = VoiceCloner(ir, PERF_COUNT=True)
-    given = {part for part, x in rough._run.items() if x.get_compiled_model().get_property("PERF_COUNT") == "YES"}
+    given = {part for part, x in rough._requests.items() if x.get_compiled_model().get_property("PERF_COUNT") == "YES"}
     assert given == {"hubert", "bert", "synthesizer"}
 
 
@@ -233,7 +232,7 @@ WRONG = {
     "top_p": ({"top_p": 1.1}, "top_p is 1.1: give a number from 0.01 to 1."),
     "temperature": ({"temperature": float("nan")}, "temperature is nan: give a number from 0.01 to 10."),
     "speed": ({"speed": 3}, "speed is 3: give a number from 0.5 to 2.0."),
-    "speaker": ({"speaker": np.zeros(SPEAKER)}, "v2 takes no speaker's embedding: leave `speaker` out."),
+    "speaker": ({"speaker": np.zeros(SPEAKER_SIZE)}, "v2 takes no speaker's embedding: leave `speaker` out."),
     "reference": ({"reference": "nowhere.wav"}, "nowhere.wav is not there. Correct its name."),
     "positions": ({"text": "so " * 2000}, "'so so so so so so so'... has 4034 phones with the reference's"),
     "characters": ({"text": "你" * 63}, "is longer than 62 characters. Cut it into shorter sentences."),
@@ -280,14 +279,12 @@ def test_a_device_that_is_not_there_is_told(ir):
 
 def test_copied_files_work_without_pytorch_and_the_repository(ir, voice, tmp_path):
     package = tmp_path / "voices"
-    package.mkdir()
-    for name in FILES:
-        shutil.copy2(Path(pipeline.__file__).with_name(name), package)
+    shutil.copytree(Path(pipeline.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy2(standin.__file__, package / "frontend.py")
     np.save(tmp_path / "voice.npy", voice[0])
     program = (
         "import sys\nsys.path.insert(0, '.')\n"
-        "import numpy as np\nfrom voices.pipeline import VoiceCloner\n"
+        "import numpy as np\nfrom voices import VoiceCloner\n"
         f"samples, rate = VoiceCloner(sys.argv[1])('Good day.', (np.load('voice.npy'), 16000), {WORDS!r})\n"
         "assert not {'torch', 'av', 'utils', 'notebooks'} & set(sys.modules)\nprint(len(samples), rate)"
     )

@@ -5,10 +5,11 @@ from functools import partial
 import numpy as np
 import pytest
 
+from notebooks.gpt_sovits.data.voices import Voice, read_voices
 from notebooks.gpt_sovits.measuring import quality
-from notebooks.gpt_sovits.measuring.quality import SAME, Trial, Voice
-from notebooks.gpt_sovits.network.reference import Reference, Said
-from notebooks.gpt_sovits.pipeline import VoiceCloner
+from notebooks.gpt_sovits.measuring.quality import SAME, Trial
+from notebooks.gpt_sovits.network.reference import Reference
+from notebooks.gpt_sovits.pipeline import Timings, Utterance, VoiceCloner
 from tests.gpt_sovits import standin
 from utils import compare, report
 from utils.models import llm
@@ -59,7 +60,7 @@ class Toy:
         if change is not None and (change([standin.Piece("en", text, phones, None)])[0].phones != phones).any():
             number = MUMBLE
         said = np.full(12, number) if tokens is None else tokens[0]
-        yield Said(text, hum(int(said[0]), voice), SAMPLE_RATE, said)
+        yield Utterance(text, hum(int(said[0]), voice), SAMPLE_RATE, said, Timings())
 
 
 def recognise(piece: np.ndarray) -> str:
@@ -96,16 +97,16 @@ def test_sentences_of_every_language_are_said_by_all_voices_in_turn():
 
 def test_voices_are_recordings_with_their_words(tmp_path):
     with pytest.raises(ValueError, match="has no recordings"):
-        quality.voices(tmp_path)
+        read_voices(tmp_path)
     for name, words in (("new_b", "今天天气很好。\n"), ("a", "Open the window.")):
         (tmp_path / f"{name}.mp3").write_bytes(b"")
         (tmp_path / f"{name}.txt").write_text(words, encoding="utf-8")
-    one, two = quality.voices(tmp_path)
+    one, two = read_voices(tmp_path)
     assert one == Voice("a", tmp_path / "a.mp3", "Open the window.", "en")
     assert two == Voice("new_b", tmp_path / "new_b.mp3", "今天天气很好。", "zh", True)
     (tmp_path / "a.txt").unlink()
     with pytest.raises(ValueError, match=r"a\.mp3 has no a\.txt"):
-        quality.voices(tmp_path)
+        read_voices(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +142,7 @@ def test_tokens_agree_until_the_first_that_differs(ours, theirs, share):
 
 def test_jumbled_phones_are_the_same_in_another_order():
     pieces = standin.Frontend("v2").pieces("Good morning to you. 你好你好你好", "auto")
-    mixed = quality.jumbled(np.random.default_rng(0))(pieces)
+    mixed = quality.shuffled_phonemes(np.random.default_rng(0))(pieces)
     for piece, other in zip(pieces, mixed, strict=True):
         assert sorted(piece.phones) == sorted(other.phones) and piece.phones.tolist() != other.phones.tolist()
         assert piece.text == other.text and piece.word2ph is other.word2ph
@@ -161,7 +162,7 @@ def test_jumbled_phones_are_the_same_in_another_order():
     ],
 )
 def test_goals_are_near_pytorch_and_no_worse_than_the_aims(metric, precision, model, wanted, threshold):
-    assert quality.goal(metric, precision, wanted, quality.AIMS[model]) == pytest.approx(threshold)
+    assert quality.threshold(metric, precision, wanted, quality.TARGETS[model]) == pytest.approx(threshold)
 
 
 def test_who_cannot_be_judged_is_told():
@@ -181,7 +182,7 @@ def test_every_sound_is_heard_as_loud(judge):
             return super().embed(sound)
 
     other = quality.Judge(TRIALS, judge.recognise, Listening(), opinion)
-    other.likeness([scale * hum(1, 0) for scale in (0.01, 0.1, 1, 2, 3, 4)], other.right)
+    other.similarity([scale * hum(1, 0) for scale in (0.01, 0.1, 1, 2, 3, 4)], other.right)
     assert len(levels) == 9 and np.ptp(levels) < 1e-3
 
 
@@ -189,7 +190,7 @@ def test_known_and_new_voices_are_told_apart(judge):
     found = judge.measure([hum(i + 1, i % 3) for i in range(6)])
     for group in (quality.KNOWN, quality.NEW):
         assert found[FIRST, group] == found[SIMILARITY, group] == 1
-    found = judge.likeness([hum(1, 0)] * 6, judge.right)
+    found = judge.similarity([hum(1, 0)] * 6, judge.right)
     assert found[FIRST, quality.KNOWN] == 0.5 and found[FIRST, quality.NEW] == 0
 
 
@@ -206,7 +207,7 @@ def test_a_sound_is_compared_with_the_voices_of_all_recordings(judge):
 
 
 def test_the_table_passes_who_speaks_well_and_its_controls_lose(judge, tmp_path):
-    rows = quality.table(judge, {"FP16": Toy, "INT4": Toy}, Toy(), quality.AIMS["released"])
+    rows = quality.table(judge, {"FP16": Toy, "INT4": Toy}, Toy(), quality.TARGETS["released"])
     compare.check(rows)
     metrics = {row["metric"]: row["control"] for row in rows if "control" in row}
     known, new = ({f"{x}, {group}" for x in (FIRST, SIMILARITY)} for group in (quality.KNOWN, quality.NEW))
@@ -221,14 +222,14 @@ def test_the_table_passes_who_speaks_well_and_its_controls_lose(judge, tmp_path)
 
 
 def test_the_table_fails_a_precision_that_is_wrong(judge):
-    rows = quality.table(judge, {"FP16": Toy, "INT8": partial(Toy, wrong=6)}, Toy(), quality.AIMS["released"])
+    rows = quality.table(judge, {"FP16": Toy, "INT8": partial(Toy, wrong=6)}, Toy(), quality.TARGETS["released"])
     failing = {(row["metric"].partition(", ")[0], row["precision"]) for row in rows if compare.passes(row) is False}
     wrong = ("word error rate", "character error rate", FIRST, SIMILARITY, SAME)
     assert failing == {(metric, "INT8") for metric in wrong}
 
 
 def test_a_reference_that_is_not_understood_fails(judge, tmp_path):
-    rows = quality.table(judge, {"FP16": partial(Toy, wrong=6)}, Toy(wrong=6), quality.AIMS["released"])
+    rows = quality.table(judge, {"FP16": partial(Toy, wrong=6)}, Toy(wrong=6), quality.TARGETS["released"])
     assert any(row["metric"].startswith("word error rate") and compare.passes(row) is False for row in rows)
     with pytest.raises(report.InvalidResults, match="out of reach of the reference"):
         report.save("gpt_sovits", model="tiny", device="CPU", parity=[], quality=rows, speed=[], folder=tmp_path)
@@ -238,10 +239,11 @@ def test_pipeline_and_pytorch_are_judged_by_the_same_call(checkpoint, ir, voice,
     """Tokens of the one, said by the other, sound the same; another seed draws others."""
     cloner, reference = VoiceCloner(ir, **llm.FP32_PROPERTIES), Reference(checkpoint)
     trial = Trial("今天天气很好。", "zh", Voice("someone", voice, "The words that are said here", "en"))
-    said, tokens = quality.speak(cloner, trial, 3)
-    again, same = quality.speak(reference, trial, 3, tokens=[tokens])
+    said, tokens = quality.synthesize(cloner, trial, 3)
+    again, same = quality.synthesize(reference, trial, 3, tokens=[tokens])
     assert tokens.tolist() == same.tolist() and len(said) == len(again) == 16 * 40 * len(tokens)
     assert np.abs(said - again).max() < 1e-3 * np.abs(said).max()
-    _, mixed = quality.speak(reference, trial, 3, change=quality.jumbled(np.random.default_rng(0)), **quality.GREEDY)
-    _, plain = quality.speak(reference, trial, 3, **quality.GREEDY)
+    shuffled = quality.shuffled_phonemes(np.random.default_rng(0))
+    _, mixed = quality.synthesize(reference, trial, 3, change=shuffled, **quality.GREEDY)
+    _, plain = quality.synthesize(reference, trial, 3, **quality.GREEDY)
     assert mixed.tolist() != plain.tolist()

@@ -52,7 +52,7 @@ def test_tokens_are_the_same_and_sounds_near(text, options, reference, cloner, v
 def test_given_tokens_are_said_with_the_noise_that_follows_them(seed, reference, cloner, voice):
     given = "Yes it is. No it is not.", voice, WORDS
     spoken = list(cloner.stream(*given, seed=seed, top_k=40, top_p=1.0, temperature=3.0))
-    assert cloner.figures.notes == []  # the end was drawn
+    assert cloner.timings.notes == []  # the end was drawn
     again = list(reference.stream(*given, seed=seed, tokens=[x.tokens for x in spoken]))
     for mine, other in zip(again, spoken, strict=True):
         assert mine.tokens is other.tokens
@@ -60,11 +60,10 @@ def test_given_tokens_are_said_with_the_noise_that_follows_them(seed, reference,
 
 
 def test_a_voice_that_finds_no_end_leaves_the_same_noise(reference, cloner, voice, monkeypatch):
-    monkeypatch.setattr("notebooks.gpt_sovits.pipeline.cloner.ROOM", -60)
-    monkeypatch.setattr("notebooks.gpt_sovits.network.reference.ROOM", -60)
+    monkeypatch.setattr("notebooks.gpt_sovits.pipeline.cloner.SPARE_TOKENS", -60)
     given = "Yes it is.", voice, WORDS
     (spoken,) = cloner.stream(*given, top_k=1)
-    assert len(spoken.tokens) == 20 and cloner.figures.notes[0].startswith("The voice found no end")
+    assert len(spoken.tokens) == 20 and cloner.timings.notes[0].startswith("The voice found no end")
     (again,) = reference.stream(*given, tokens=[spoken.tokens])
     assert np.abs(again.samples - spoken.samples).max() < 1e-3 * np.abs(spoken.samples).max()
 

@@ -5,13 +5,13 @@ import pytest
 
 from notebooks.gpt_sovits.data import speech
 from notebooks.gpt_sovits.data.sentences import HELD_OUT, training_sentences
-from notebooks.gpt_sovits.measuring import quality
+from notebooks.gpt_sovits.data.voices import read_voices
 from notebooks.gpt_sovits.pipeline import audio_io
 from notebooks.gpt_sovits.pipeline.frontend import Frontend
 from notebooks.gpt_sovits.training import samples
 from utils.speech.kokoro_teacher import Utterance
 
-VOICES, FRONTEND = quality.voices(), Frontend()
+VOICES, FRONTEND = read_voices(), Frontend()
 
 
 def test_all_voices_that_no_training_has_are_there_and_as_many_others():
@@ -47,4 +47,4 @@ class Teacher:
 
 def test_every_voice_says_a_sentence_of_its_own(tmp_path):
     samples.record(Teacher(), tmp_path)
-    assert [(x.name, x.words) for x in quality.voices(tmp_path)] == [(x.name, x.words) for x in VOICES]
+    assert [(x.name, x.words) for x in read_voices(tmp_path)] == [(x.name, x.words) for x in VOICES]

@@ -42,14 +42,14 @@ class Frontend:
     ],
 )
 def test_phones_are_spelled_in_the_letters_of_kokoro(symbols, spaces, letters):
-    found = speech.spelled(symbols.split(), spaces)
+    found = speech.kokoro_letters(symbols.split(), spaces)
     assert "".join(found) == letters and len(found) == len(symbols.split())
 
 
 @pytest.mark.parametrize("symbols", ["UNK", "zh zh", "b vn", "y", "ong1"])
 def test_what_is_of_neither_language_is_refused(symbols):
     with pytest.raises(ValueError, match="Leave the sentence out"):
-        speech.spelled(symbols.split())
+        speech.kokoro_letters(symbols.split())
 
 
 def test_words_are_apart_where_the_front_end_reads_them_alike():
@@ -61,25 +61,25 @@ def test_words_are_apart_where_the_front_end_reads_them_alike():
 
 
 def test_unseen_voices_are_in_no_voice_of_training():
-    voices = speech.cast(NAMES)
+    voices = speech.training_voices(NAMES)
     used = {name for voice in voices for name in (*voice.shares, *voice.prosody.values())}
     assert not used & set(speech.UNSEEN) and len({voice.name for voice in voices}) == 18 + speech.MIXTURES
-    assert voices == speech.cast(NAMES[::-1])
+    assert voices == speech.training_voices(NAMES[::-1])
     for voice in voices:
         assert {name[1] for name in (*voice.shares, *voice.prosody.values())} == {voice.sex}
         assert sum(voice.shares.values()) == pytest.approx(1)
         assert all(voice.prosody[language][0] in native for language, native in speech.NATIVE.items())
-    strangers = speech.unseen(NAMES)
+    strangers = speech.unseen_voices(NAMES)
     assert [voice.name for voice in strangers] == list(speech.UNSEEN)
     assert {name for voice in strangers for name in voice.prosody.values()} <= set(speech.UNSEEN)
     assert all(voice.prosody[x][0] in speech.NATIVE[x] for voice in strangers for x in sentences.LANGUAGES)
     with pytest.raises(ValueError, match="no voices af_bella"):
-        speech.unseen(NAMES[:-6])
+        speech.unseen_voices(NAMES[:-6])
 
 
 def test_a_style_has_its_own_timbre_and_the_prosody_of_its_language():
     styles = {name: np.full((4, 256), i + 1.0) for i, name in enumerate("abcd")}
-    voice = speech.Voice("x", "f", {"a": 0.25, "c": 0.75}, {"en": "b", "zh": "d"})
+    voice = speech.TeacherVoice("x", "f", {"a": 0.25, "c": 0.75}, {"en": "b", "zh": "d"})
     for language, prosody in (("en", 2), ("zh", 4)):
         found = speech.style(styles, voice, language)
         assert (found[:, :128] == 2.5).all() and (found[:, 128:] == prosody).all()
@@ -101,7 +101,7 @@ def test_held_out_sentences_and_voices_are_not_said_in_training(monkeypatch):
     assert {voice.name for _, voice in planned["trials"].values()} == set(speech.UNSEEN)
     counts = [
         sum(v.name == voice.name and line.language == x for line, v in planned["speech"].values())
-        for voice in speech.cast(NAMES)
+        for voice in speech.training_voices(NAMES)
         for x in sentences.LANGUAGES
     ]
     assert set(counts) == {1}
@@ -117,7 +117,8 @@ def test_english_sentences_are_many_and_none_is_held_out():
 
 def test_frequent_words_are_known_and_in_order():
     found = sentences.frequent_words()
-    assert len(found) > sentences.FREQUENT and found.index("clear") < found.index("stable") < found.index("asteroids")
+    assert len(found) > sentences.FREQUENT_WORDS
+    assert found.index("clear") < found.index("stable") < found.index("asteroids")
     assert not {"sch", "pql", "the's"} & {*found} and {*found[:2000]} > {"answer", "water", "people"}
 
 
@@ -129,7 +130,7 @@ class Teacher:
 
     def __call__(self, letters: list[str], style: np.ndarray, rate: int) -> Utterance:
         Teacher.said += 1
-        assert rate == speech.RATE
+        assert rate == speech.SAMPLE_RATE_HZ
         samples = np.full(400 * len(letters), 0.5 * style[0, 0], np.float32)
         return Utterance(samples, np.ones(len(letters), np.int64), np.zeros(len(letters), np.float32))
 
@@ -137,16 +138,16 @@ class Teacher:
 def test_what_was_said_is_not_said_again(monkeypatch, tmp_path):
     monkeypatch.setattr(speech, "Teacher", Teacher)
     line = speech.read(Frontend(), "天气好。", "zh")
-    voices = [speech.Voice(name, "f", {name: 1.0}, {"zh": name}) for name in "ab"]
+    voices = [speech.TeacherVoice(name, "f", {name: 1.0}, {"zh": name}) for name in "ab"]
     said = {3: (line, voices[0]), 7: (line, voices[1])}
     speech.record(tmp_path, {3: said[3]})
     speech.record(tmp_path, said)
     assert Teacher.said == 2 and sorted(x.name for x in tmp_path.iterdir()) == ["0003.npz", "0007.npz"]
-    first, second = speech.kept(sorted(tmp_path.iterdir()))
+    first, second = speech.load_recordings(sorted(tmp_path.iterdir()))
     assert (first.voice, first.language, first.text) == ("a", "zh", "天气好.")
     assert np.array_equal(first.phones, line.phones) and np.array_equal(first.word2ph, line.word2ph)
     assert not first.sound.any() and np.allclose(second.sound, 0.5, atol=1e-4) and len(second.sound) == 400 * 7
-    assert len(second.heard) == 200 * 7 and second.heard[700] == pytest.approx(0.5, abs=0.01)
+    assert len(second.hubert_sound) == 200 * 7 and second.hubert_sound[700] == pytest.approx(0.5, abs=0.01)
     assert second.frames.tolist() == [1] * 7
 
 
@@ -172,7 +173,7 @@ class Here:
 
 def test_a_corpus_is_made_once(monkeypatch, tmp_path):
     line = speech.read(Frontend(), "天气好。", "zh")
-    voices = [speech.Voice(name, "f", {name: 1.0}, {"zh": name}) for name in "ab"]
+    voices = [speech.TeacherVoice(name, "f", {name: 1.0}, {"zh": name}) for name in "ab"]
     planned = {"speech": {i: (line, voices[i % 2]) for i in range(5)}, "trials": {0: (line, voices[1])}}
     monkeypatch.setattr(speech, "plan", lambda frontend, names: planned)
     monkeypatch.setattr(speech, "Teacher", Teacher)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from notebooks.gpt_sovits.network import checkpoint as files
-from notebooks.gpt_sovits.network.reference import Decoder
-from notebooks.gpt_sovits.pipeline.token_decoder import FIRST, SemanticDecoder, generate, penalised, probabilities
+from notebooks.gpt_sovits.network.reference import TorchDecoder
+from notebooks.gpt_sovits.pipeline.token_decoder import MIN_TOKENS, SemanticDecoder, generate, penalised, probabilities
 from tests.gpt_sovits.small import CODES, PHONES, WIDTH, drawn, ids
 from utils.models import llm
 
@@ -16,8 +16,8 @@ def decoder(ir) -> SemanticDecoder:
 
 
 @pytest.fixture
-def in_pytorch(checkpoint) -> Decoder:
-    return Decoder(files.load_t2s(checkpoint / "t2s"))
+def in_pytorch(checkpoint) -> TorchDecoder:
+    return TorchDecoder(files.load_t2s(checkpoint / "t2s"))
 
 
 def sentence(phones: int, prompts: int, seed: int = 0) -> tuple[np.ndarray, ...]:
@@ -46,7 +46,7 @@ def test_a_sentence_is_forgotten_before_the_next(decoder):
 def test_what_is_said_is_what_pytorch_says(decoder, in_pytorch, top_k):
     inputs = sentence(8, 5)
     said = [generate(x, *inputs, np.random.default_rng(3), top_k=top_k, limit=30) for x in (decoder, in_pytorch)]
-    assert said[0].tolist() == said[1].tolist() and FIRST <= len(said[0]) <= 30
+    assert said[0].tolist() == said[1].tolist() and MIN_TOKENS <= len(said[0]) <= 30
     assert said[0].dtype == np.int64 and (said[0] < CODES).all()
 
 
@@ -80,7 +80,7 @@ def test_it_ends_where_the_end_is_said_but_not_at_once():
     decoder = Scripted(script)
     assert generate(decoder, *inputs(2), np.random.default_rng(0)).tolist() == script == decoder.heard
     early = generate(Scripted([1, 9, 2]), *inputs(0), np.random.default_rng(0))
-    assert len(early) == FIRST and early[0] == 1 and early[2] == 2 and (early < 9).all()
+    assert len(early) == MIN_TOKENS and early[0] == 1 and early[2] == 2 and (early < 9).all()
     assert len(generate(Scripted([1] * 90), *inputs(2), np.random.default_rng(0), limit=20)) == 20
 
 

@@ -5,16 +5,17 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from notebooks.gpt_sovits.data.speech import FRAME, RATE, Recording
+from notebooks.gpt_sovits.data.speech import FRAME_S, SAMPLE_RATE_HZ, Recording
 from notebooks.gpt_sovits.network import checkpoint
-from notebooks.gpt_sovits.network.sovits import NOISE
+from notebooks.gpt_sovits.pipeline.constants import NOISE_SCALE
 from notebooks.gpt_sovits.training import __main__ as training
 from notebooks.gpt_sovits.training import bert as train_bert
 from notebooks.gpt_sovits.training import hubert as train_hubert
 from notebooks.gpt_sovits.training import sovits as train_sovits
 from notebooks.gpt_sovits.training import t2s as train_t2s
-from notebooks.gpt_sovits.training.guided_attention import Gaze
-from notebooks.gpt_sovits.training.sovits import SLICE, Sentence, Sentences
+from notebooks.gpt_sovits.training.guided_attention import GuidedAttention
+from notebooks.gpt_sovits.training.labels import IGNORED
+from notebooks.gpt_sovits.training.sovits import SLICE_FRAMES, Sentence, Sentences
 from tests.gpt_sovits import small
 from utils.training import loop, vocoder
 
@@ -24,7 +25,7 @@ HOP = 20  # samples of a frame of the small synthesizer
 
 def recording(phones: list[int], frames: list[int], voice: str = "af_one", chinese: bool = False) -> Recording:
     """Every phone is a tone of its own."""
-    time = np.arange(round(RATE * FRAME)) / RATE
+    time = np.arange(round(SAMPLE_RATE_HZ * FRAME_S)) / SAMPLE_RATE_HZ
     tones = [np.tile(np.sin(2 * np.pi * TONES[p % 2] * time), n) for p, n in zip(phones, frames, strict=True)]
     samples = (np.concatenate(tones) * 8000).astype(np.int16)
     text, word2ph = (
@@ -37,18 +38,18 @@ def sentence(voice: str, frames: int, seed: int, phones: int = 5) -> Sentence:
     """Sound tells the frame, and no two sentences alike."""
     draw = torch.Generator().manual_seed(seed)
     tokens = torch.randint(0, small.CODES, (frames // 2,), generator=draw)
-    told = torch.arange(frames) / 1000 + seed
+    level = torch.arange(frames) / 1000 + seed
     ids = torch.randint(0, small.PHONES, (phones,), generator=draw)
-    places = torch.arange(frames) * phones // frames
-    return Sentence(voice, ids, tokens, places, told.repeat_interleave(HOP) / 10)
+    alignment = torch.arange(frames) * phones // frames
+    return Sentence(voice, ids, tokens, alignment, level.repeat_interleave(HOP) / 10)
 
 
-def score(voice: str, phones: int, tokens: int, seed: int) -> train_t2s.Score:
+def score(voice: str, phones: int, tokens: int, seed: int) -> train_t2s.TokenizedSentence:
     draw = torch.Generator().manual_seed(seed)
     codes = [torch.randint(0, small.CODES, (n,), generator=draw) for n in (tokens, tokens + 2)]
     ids = torch.randint(0, small.PHONES, (phones,), generator=draw)
-    places = torch.arange(tokens + 2).clamp(max=phones - 1)
-    return train_t2s.Score(voice, ids, torch.randn(small.WIDTH, phones, generator=draw), *codes, places)
+    alignment = torch.arange(tokens + 2).clamp(max=phones - 1)
+    return train_t2s.TokenizedSentence(voice, ids, torch.randn(small.WIDTH, phones, generator=draw), *codes, alignment)
 
 
 @pytest.fixture
@@ -66,15 +67,15 @@ def few(monkeypatch):
     monkeypatch.setattr(train_t2s, "BATCH", 2)
     monkeypatch.setattr(train_sovits, "BATCH", 2)
     monkeypatch.setattr(train_bert, "STEPS", 2)
-    monkeypatch.setattr(train_hubert, "SECONDS", (0.2, 0.3))
-    monkeypatch.setattr(train_hubert, "SOUND", 0.5)
+    monkeypatch.setattr(train_hubert, "EXCERPT_S", (0.2, 0.3))
+    monkeypatch.setattr(train_hubert, "BATCH_S", 0.5)
     monkeypatch.setattr(train_sovits, "MELS", 8)
-    monkeypatch.setattr(vocoder, "FFTS", (64, 128))
+    monkeypatch.setattr(vocoder, "FFT_SIZES", (64, 128))
 
 
 def test_the_truth_at_a_frame_is_the_phone_that_is_said_there(monkeypatch):
-    monkeypatch.setattr(train_hubert, "SOUND", 5)
-    window = train_hubert.WINDOW_50
+    monkeypatch.setattr(train_hubert, "BATCH_S", 5)
+    window = train_hubert.WINDOW_SAMPLES
     excerpts = train_hubert.Excerpts([recording([0, 1, 0, 1], [16, 24, 8, 40])])
     for seed in range(6):
         sounds, phones = excerpts.draw(np.random.default_rng(seed))
@@ -90,16 +91,16 @@ def test_the_truth_at_a_frame_is_the_phone_that_is_said_there(monkeypatch):
             assert (high[clear] == (truth.numpy()[clear] == 1)).mean() > 0.95
 
 
-def test_hubert_has_a_state_for_every_time_that_the_truth_is_told_of():
+def test_hubert_has_a_state_for_every_labelled_time():
     network = small.hubert()
     for samples in (4000, 4229, 4230, 4231, 16000):
         (found,) = network(torch.zeros(1, samples)).last_hidden_state
-        assert len(found) == len(train_hubert.heard_frames(samples))
+        assert len(found) == len(train_hubert.frame_times(samples))
 
 
 def test_filters_are_pairs_for_frequencies_that_rise():
-    bank = train_hubert.filters(40)[:, 0]
-    assert bank.shape == (40, train_hubert.FILTER) and torch.allclose(bank.norm(dim=1), torch.ones(40))
+    bank = train_hubert.gabor_filters(40)[:, 0]
+    assert bank.shape == (40, train_hubert.FILTER_SAMPLES) and torch.allclose(bank.norm(dim=1), torch.ones(40))
     power = torch.fft.rfft(bank, 16000).abs().square()  # Hz by Hz
     (cosines, sines) = power.argmax(1).reshape(2, 20)
     assert (cosines.diff() > 0).all() and 80 < cosines[0] < 250 and 6500 < cosines[-1] < 7600
@@ -116,11 +117,11 @@ def test_excerpts_are_a_function_of_the_seed():
 def test_tokens_and_sound_of_a_sentence_have_the_same_frames():
     parts = {"hubert": small.hubert(), "sovits": small.synthesizer()}
     found = training.sentence(parts, recording([0, 1, 0], [33, 8, 40]))
-    assert 2 * len(found.tokens) == len(found.places) and len(found.sound) == 640 * len(found.places)
+    assert 2 * len(found.tokens) == len(found.alignment) and len(found.sound) == 640 * len(found.alignment)
     assert 0 <= 81 * 400 - len(found.sound) < 2 * 640 and found.phones.tolist() == [0, 1, 0]
-    ends = torch.tensor([33, 41]) * FRAME * 50
-    middles = torch.arange(len(found.places)) + 0.5
-    assert found.places.tolist() == (middles[:, None] >= ends).sum(1).tolist()
+    ends = torch.tensor([33, 41]) * FRAME_S * 50
+    middles = torch.arange(len(found.alignment)) + 0.5
+    assert found.alignment.tolist() == (middles[:, None] >= ends).sum(1).tolist()
 
 
 def test_slices_of_sound_and_of_latents_are_of_the_same_time(sentences):
@@ -128,10 +129,10 @@ def test_slices_of_sound_and_of_latents_are_of_the_same_time(sentences):
     begun = torch.stack([sound[::HOP] for sound in given.sound])[:, None]  # a number of every frame
     frames = train_sovits.slices(begun, given.starts)[:, 0]
     sound = train_sovits.slices(given.sound[:, None], given.starts, HOP)
-    assert frames.shape == (3, SLICE) and sound.shape == (3, 1, SLICE * HOP)
+    assert frames.shape == (3, SLICE_FRAMES) and sound.shape == (3, 1, SLICE_FRAMES * HOP)
     assert torch.equal(sound[:, 0, ::HOP], frames)
     assert len({int(x) for x in given.starts}) > 1
-    ends = given.starts + SLICE
+    ends = given.starts + SLICE_FRAMES
     assert (ends <= given.mask.sum((1, 2))).all()
 
 
@@ -154,48 +155,48 @@ def test_tokens_are_clusters_of_pairs_of_states_that_tell_phones_and_are_kept(tm
     states = pairs.repeat_interleave(2, 0)
     states += 0.01 * torch.randn(len(states), small.WIDTH, generator=draw)
     states += 1 - states.mean(1, keepdim=True)
-    train_sovits.learn_tokens(tmp_path, network, [(states, said.repeat_interleave(2))])
+    train_sovits.learn_codebook(tmp_path, network, [(states, said.repeat_interleave(2))])
     found = network.encode(states.T[None])[0]
     pure = sum(int(torch.bincount(said[found == token]).max()) for token in found.unique())
     assert pure > 0.9 * len(said)
     again = small.synthesizer()
-    train_sovits.learn_tokens(tmp_path, again, iter(()))
+    train_sovits.learn_codebook(tmp_path, again, iter(()))
     assert torch.equal(again.encode(states.T[None])[0], found)
 
 
-def test_some_tokens_are_told_wrong_but_no_padding(monkeypatch):
-    monkeypatch.setattr(train_sovits, "MISTOLD", 0.25)
+def test_some_tokens_are_corrupted_but_no_padding(monkeypatch):
+    monkeypatch.setattr(train_sovits, "CORRUPTED_SHARE", 0.25)
     tokens = torch.arange(400).reshape(2, 200)
     mask = torch.ones(2, 1, 400)
     mask[1, :, 300:] = 0
-    told = train_sovits.mistold(tokens, mask, np.random.default_rng(0))
-    wrong = told != tokens
+    corrupted = train_sovits.corrupt_tokens(tokens, mask, np.random.default_rng(0))
+    wrong = corrupted != tokens
     assert 0.2 < float(wrong[mask[:, 0, ::2] > 0].float().mean()) < 0.3 and not wrong[1, 150:].any()
-    assert not torch.isin(told[wrong], tokens[1, 150:]).any()
+    assert not torch.isin(corrupted[wrong], tokens[1, 150:]).any()
 
 
-def test_what_is_made_in_training_is_what_is_said_in_use(few, sentences, monkeypatch):
-    monkeypatch.setattr(train_sovits, "SLICE", 40)
+def test_training_generates_the_sound_of_inference(few, sentences, monkeypatch):
+    monkeypatch.setattr(train_sovits, "SLICE_FRAMES", 40)
     network, given = small.synthesizer().eval(), sentences.batch([0], [1], np.random.default_rng(0))
     drawn = torch.Generator().manual_seed(int(np.random.default_rng(7).integers(2**31)))
-    noise = NOISE * torch.randn(1, network.dec.conv_pre.in_channels, 40, generator=drawn)
+    noise = NOISE_SCALE * torch.randn(1, network.dec.conv_pre.in_channels, 40, generator=drawn)
     with torch.no_grad():
         ge = network.style(network.spectrogram(given.reference))
         expected = network(given.tokens, given.phones, ge, noise)
-        made, true = train_sovits.aloud(network, given, np.random.default_rng(7))
+        made, true = train_sovits.generate_slices(network, given, np.random.default_rng(7))
     assert torch.allclose(made, expected, atol=1e-5) and torch.equal(true[0], given.sound)
 
 
-def test_latents_are_told_the_spectrum_of_their_frame_and_padding_none(few, sentences):
+def test_latents_learn_the_spectrum_of_their_frame_without_padding(few, sentences):
     network = small.synthesizer()
-    both = torch.nn.ModuleDict({"network": network, "mel": train_sovits.reader(network)}).eval()
+    both = torch.nn.ModuleDict({"network": network, "mel": train_sovits.mel_probe(network)}).eval()
     both["mel"].weight.data.zero_()
     given = sentences.batch([0, 3], [1, 2], np.random.default_rng(0))
     wanted = train_sovits.mel(network, given.sound)
     level = float(wanted[:, 0][given.mask[:, 0] > 0].mean())
     both["mel"].bias.data.fill_(level)
     with torch.no_grad():
-        found = train_sovits.imagine(both, given, np.random.default_rng(0))[0]["latents"]
+        found = train_sovits.prior_losses(both, given, np.random.default_rng(0))[0]["latents"]
     there = given.mask.expand_as(wanted) > 0
     assert not there.all() and float(found) == pytest.approx(float((wanted[there] - level).abs().mean()), rel=1e-4)
 
@@ -218,29 +219,29 @@ def test_a_sentence_is_taught_alike_alone_and_beside_a_longer_one(sentences):
 PAIRS = [(score("a", 4, 6, 0), score("a", 5, 7, 1)), (score("b", 6, 9, 2), score("b", 7, 8, 3))]
 
 
-def test_every_row_is_to_tell_the_token_after_it_and_the_last_one_the_end():
+def test_the_label_of_every_row_is_the_token_after_it_and_the_last_one_s_the_end():
     network, rng = small.t2s(), np.random.default_rng(0)
-    logits, labels, places = train_t2s.continued(network, PAIRS, rng)
+    logits, labels, alignment = train_t2s.teacher_forced(network, PAIRS, rng)
     for row, (reference, one) in zip(labels, PAIRS, strict=True):
         phones, tokens = len(reference.phones) + len(one.phones), torch.cat([reference.prompt, one.tokens])
         assert row[phones - 1 : phones - 1 + len(tokens)].tolist() == tokens.tolist()
         assert row[phones - 1 + len(tokens)] == network.eos
-        assert (row[: phones - 1] == train_bert.IGNORED).all()
-        assert (row[phones + len(tokens) :] == train_bert.IGNORED).all()
+        assert (row[: phones - 1] == IGNORED).all()
+        assert (row[phones + len(tokens) :] == IGNORED).all()
     assert logits.shape == (*labels.shape, small.CODES + 1)
-    assert torch.equal(places == train_bert.IGNORED, labels == train_bert.IGNORED)
+    assert torch.equal(alignment == IGNORED, labels == IGNORED)
     reference, one = PAIRS[0]
-    said = [*reference.places.tolist(), *(one.places[: len(one.tokens)] + len(reference.phones)).tolist()]
-    assert places[0][places[0] != train_bert.IGNORED].tolist() == [*said, said[-1]]
+    said = [*reference.alignment.tolist(), *(one.alignment[: len(one.tokens)] + len(reference.phones)).tolist()]
+    assert alignment[0][alignment[0] != IGNORED].tolist() == [*said, said[-1]]
 
 
 def test_tokens_know_which_phone_is_said_there(monkeypatch):
-    monkeypatch.setattr(training, "AFTER", 6400)
+    monkeypatch.setattr(training, "SILENCE_SAMPLES", 6400)
     parts = {"hubert": small.hubert(), "sovits": small.synthesizer(), "bert": small.bert()}
-    found = training.score(parts, recording([0, 1, 0], [40, 8, 40]), {})
-    assert len(found.prompt) == len(found.places) > len(found.tokens)
-    begin, end = (40 * FRAME, 48 * FRAME)
-    for number, place in enumerate(found.places.tolist()):
+    found = training.tokenized(parts, recording([0, 1, 0], [40, 8, 40]), {})
+    assert len(found.prompt) == len(found.alignment) > len(found.tokens)
+    begin, end = (40 * FRAME_S, 48 * FRAME_S)
+    for number, place in enumerate(found.alignment.tolist()):
         middle = (number + 0.5) / 25
         assert place == (middle > begin) + (middle > end) or min(abs(middle - begin), abs(middle - end)) < 0.03
 
@@ -248,49 +249,49 @@ def test_tokens_know_which_phone_is_said_there(monkeypatch):
 def test_where_a_head_looks_is_what_its_attention_weighs():
     layer, heads = small.t2s().h["layers"][0], small.t2s().heads
     x = torch.randn(1, 6, layer.norm1.normalized_shape[0])
-    mask = train_t2s.visible(6, 6, 3)
+    mask = train_t2s.prefix_mask(6, 6, 3)
     width = x.shape[-1] // heads
     weights, bias = layer.self_attn.in_proj_weight, layer.self_attn.in_proj_bias
     rows = torch.nn.functional.linear(x, weights, bias)
     query, key = (rows[..., start:][..., :width] for start in (0, x.shape[-1]))
     expected = torch.nn.functional.scaled_dot_product_attention(query, key, torch.eye(6)[None], mask[0])
-    assert torch.allclose(train_t2s.looks(layer, x, mask)[:, 0].softmax(-1), expected, atol=1e-6)
+    assert torch.allclose(train_t2s.attention_logits(layer, x, mask)[:, 0].softmax(-1), expected, atol=1e-6)
 
 
 def test_where_frames_look_is_what_attention_to_phones_weighs(monkeypatch):
     attention = small.synthesizer().enc_p.mrte.cross_attention
     width = attention.conv_q.in_channels
-    monkeypatch.setattr(train_sovits, "GUIDED", attention.heads)
+    monkeypatch.setattr(train_sovits, "GUIDED_HEADS", attention.heads)
     frames, text, mask = torch.randn(1, width, 6), torch.randn(1, width, 3), torch.tensor([[[1.0, 1, 0]]])
-    with torch.no_grad(), Gaze([attention], train_sovits.looks) as gaze:
+    with torch.no_grad(), GuidedAttention([attention], train_sovits.attention_logits) as guided:
         found = attention(frames, text, mask)
         values = attention.conv_v(text).unflatten(1, (attention.heads, -1)).mT
-        expected = attention.conv_o((gaze.seen[0].softmax(-1) @ values).mT.flatten(1, 2))
+        expected = attention.conv_o((guided.logits[0].softmax(-1) @ values).mT.flatten(1, 2))
     assert torch.allclose(found, expected, atol=1e-5) and not attention._forward_pre_hooks
 
 
-def test_a_gaze_is_right_where_it_is_nearest_to_its_place():
+def test_guided_attention_is_right_where_the_label_has_the_highest_logit():
     seen = 9 * torch.nn.functional.one_hot(torch.tensor([[[0, 2, 1], [0, 2, 2]]]), 3).float()
-    with Gaze([torch.nn.Identity()], lambda layer, x: x) as gaze:
-        gaze.layers[0](seen)
-    wrong, right = gaze.wrong(torch.tensor([[0, 2, train_bert.IGNORED]]))
+    with GuidedAttention([torch.nn.Identity()], lambda layer, x: x) as guided:
+        guided.layers[0](seen)
+    wrong, right = guided.loss_and_accuracy(torch.tensor([[0, 2, IGNORED]]))
     assert float(right) == 1 and float(wrong) < 0.01
-    wrong, right = gaze.wrong(torch.tensor([[0, 2, 1]]))
+    wrong, right = guided.loss_and_accuracy(torch.tensor([[0, 2, 1]]))
     assert float(right) == pytest.approx(5 / 6) and float(wrong) == pytest.approx(9 / 6, abs=0.01)
 
 
 def test_the_decoder_learns_where_to_look_and_is_left_as_it_was(few, monkeypatch, tmp_path):
     monkeypatch.setattr(train_t2s, "STEPS", 30)
-    monkeypatch.setattr(train_t2s, "RATE", 2e-2)
+    monkeypatch.setattr(train_t2s, "LEARNING_RATE", 2e-2)
     network = small.t2s()
 
     def wrong() -> float:
-        with Gaze([network.h["layers"][1]], train_t2s.looks) as gaze:
-            found = train_t2s.continued(network, PAIRS, np.random.default_rng(0))
-        return float(gaze.wrong(found.places)[0].detach())
+        with GuidedAttention([network.h["layers"][1]], train_t2s.attention_logits) as guided:
+            found = train_t2s.teacher_forced(network, PAIRS, np.random.default_rng(0))
+        return float(guided.loss_and_accuracy(found.alignment)[0].detach())
 
     before = wrong()
-    train_t2s.learn_to_continue(tmp_path, network, train_t2s.Pairs([one for pair in PAIRS for one in pair]))
+    train_t2s.train(tmp_path, network, train_t2s.Pairs([one for pair in PAIRS for one in pair]))
     assert wrong() < before - 0.3
     assert not any(layer._forward_pre_hooks for layer in network.h["layers"])
 
@@ -298,7 +299,7 @@ def test_the_decoder_learns_where_to_look_and_is_left_as_it_was(few, monkeypatch
 def test_logits_are_those_of_inference_and_padding_is_not_seen():
     network = small.t2s()
     with torch.no_grad():
-        logits, labels, _ = train_t2s.continued(network, PAIRS, np.random.default_rng(0))
+        logits, labels, _ = train_t2s.teacher_forced(network, PAIRS, np.random.default_rng(0))
         reference, one = PAIRS[0]
         phones, bert = torch.cat([reference.phones, one.phones]), torch.cat([reference.bert, one.bert], 1)
         known = len(reference.prompt)
@@ -309,10 +310,10 @@ def test_logits_are_those_of_inference_and_padding_is_not_seen():
         assert torch.allclose(logits[0, place + 1], following[0], atol=1e-4)
 
 
-def test_tokens_that_are_told_wrong_are_learned_right():
+def test_labels_of_corrupted_tokens_are_right():
     network = small.t2s()
-    plain = train_t2s.continued(network, PAIRS, np.random.default_rng(0))
-    wrong = train_t2s.continued(network, PAIRS, np.random.default_rng(0), told=0.5)
+    plain = train_t2s.teacher_forced(network, PAIRS, np.random.default_rng(0))
+    wrong = train_t2s.teacher_forced(network, PAIRS, np.random.default_rng(0), corrupted=0.5)
     assert torch.equal(plain[1], wrong[1]) and not torch.allclose(plain[0], wrong[0], atol=1e-3)
 
 
@@ -326,24 +327,24 @@ def test_a_pair_is_of_one_voice_and_two_sentences():
 
 
 def test_an_excerpt_is_what_is_said_of_its_phones():
-    one = score("a", 6, 9, 0)._replace(places=torch.tensor([0, 0, 1, 2, 2, 4, 4, 5, 5, 5, 5]))
+    one = score("a", 6, 9, 0)._replace(alignment=torch.tensor([0, 0, 1, 2, 2, 4, 4, 5, 5, 5, 5]))
     begun = set()
     for seed in range(20):
         found = train_t2s.excerpt(one, 0.5, np.random.default_rng(seed))
         (begin,) = (i for i in range(4) if torch.equal(one.phones[i : i + 3], found.phones))
-        there = [i for i, place in enumerate(one.places.tolist()) if begin <= place < begin + 3]
+        there = [i for i, place in enumerate(one.alignment.tolist()) if begin <= place < begin + 3]
         assert found.prompt.tolist() == one.prompt[there].tolist()
         assert found.tokens.tolist() == one.tokens[[i for i in there if i < 9]].tolist()
-        assert found.places.tolist() == (one.places[there] - begin).tolist()
+        assert found.alignment.tolist() == (one.alignment[there] - begin).tolist()
         assert torch.equal(found.bert, one.bert[:, begin : begin + 3])
         begun.add(begin)
     assert begun == {0, 1, 2, 3}
-    unsaid = one._replace(places=torch.zeros(11, dtype=torch.int64))
+    unsaid = one._replace(alignment=torch.zeros(11, dtype=torch.int64))
     assert any(train_t2s.excerpt(unsaid, 0.5, np.random.default_rng(seed)) is unsaid for seed in range(20))
 
 
 def test_a_step_is_as_long_for_short_excerpts_as_for_whole_sentences(monkeypatch):
-    monkeypatch.setattr(train_t2s, "LONGER", 0)
+    monkeypatch.setattr(train_t2s, "DOUBLE_SHARE", 0)
     pairs = train_t2s.Pairs([score(voice, 40, 60, i) for i, voice in enumerate("aabb")])
     for seed in range(20):
         drawn = pairs.excerpts(np.random.default_rng(seed))
@@ -367,12 +368,12 @@ def test_characters_are_masked_but_their_labels_are_not():
     short = train_bert.text("好", np.array([1, 2]), np.array([2]), known)
     hidden = []
     for seed in range(30):
-        ids, there, labels = train_bert.reading_batch([read, short], np.random.default_rng(seed))
+        ids, there, labels = train_bert.masked_batch([read, short], np.random.default_rng(seed))
         assert ids[0, [0, 5]].tolist() == [train_bert.BEGIN, train_bert.END] and there.sum(1).tolist() == [6, 3]
         masked = ids[0, 1:5] == train_bert.MASK
-        assert torch.equal(labels["guess"][0, 1:5] != train_bert.IGNORED, masked)
+        assert torch.equal(labels["guess"][0, 1:5] != IGNORED, masked)
         assert torch.equal(labels["guess"][0, 1:5][masked], read.ids[masked])
-        assert labels["last"][:, 1:5].tolist() == [[11, 13, 15, 17], [2, *[train_bert.IGNORED] * 3]]
+        assert labels["last"][:, 1:5].tolist() == [[11, 13, 15, 17], [2, *[IGNORED] * 3]]
         hidden.append(masked.float().mean())
     assert 0.05 < np.mean(hidden) < 0.3
 
@@ -386,19 +387,19 @@ def test_features_of_a_character_are_those_of_all_its_phones():
 
 
 def test_every_stage_changes_its_own_parts_alone(few, sentences, monkeypatch, tmp_path):
-    monkeypatch.setattr(train_hubert, "SYMBOLS", small.PHONES)
-    monkeypatch.setattr(train_bert, "SYMBOLS", small.PHONES)
+    monkeypatch.setattr(train_hubert, "PHONEMES", small.PHONES)
+    monkeypatch.setattr(train_bert, "PHONEMES", small.PHONES)
     parts = {"hubert": small.hubert(), "sovits": small.synthesizer(), "bert": small.bert(), "t2s": small.t2s()}
     known = {x: i for i, x in enumerate([*train_bert.SPECIAL, *"天气很好"])}
     read = [train_bert.text("天气很好", np.arange(8), np.full(4, 2), known)]
     excerpts = train_hubert.Excerpts([recording([0, 1], [30, 30])])
     pairs = train_t2s.Pairs([one for pair in PAIRS for one in pair])
     stages = [
-        (lambda: train_hubert.learn_to_listen(tmp_path, parts["hubert"], excerpts), {"hubert"}),
-        (lambda: train_sovits.learn_to_imagine(tmp_path, parts["sovits"], sentences), {"sovits"}),
-        (lambda: train_sovits.learn_to_speak(tmp_path, parts["sovits"], sentences), {"sovits"}),
-        (lambda: train_bert.learn_to_read(tmp_path, parts["bert"], read), {"bert"}),
-        (lambda: train_t2s.learn_to_continue(tmp_path, parts["t2s"], pairs), {"t2s"}),
+        (lambda: train_hubert.train(tmp_path, parts["hubert"], excerpts), {"hubert"}),
+        (lambda: train_sovits.train_latents(tmp_path, parts["sovits"], sentences), {"sovits"}),
+        (lambda: train_sovits.train_generator(tmp_path, parts["sovits"], sentences), {"sovits"}),
+        (lambda: train_bert.train(tmp_path, parts["bert"], read), {"bert"}),
+        (lambda: train_t2s.train(tmp_path, parts["t2s"], pairs), {"t2s"}),
     ]
     for stage, own in stages:
         before = copied(parts)
@@ -418,8 +419,8 @@ def differing(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> s
 def test_first_the_latents_are_learned_then_the_sound(few, sentences, tmp_path):
     parts = {"sovits": small.synthesizer()}
     stages = (
-        (train_sovits.learn_to_imagine, {"enc_p", "flow", "ref_enc"}),
-        (train_sovits.learn_to_speak, {"dec"}),
+        (train_sovits.train_latents, {"enc_p", "flow", "ref_enc"}),
+        (train_sovits.train_generator, {"dec"}),
     )
     for stage, own in stages:
         before = copied(parts)["sovits"]
@@ -434,7 +435,7 @@ def test_a_stopped_stage_goes_on_to_the_same_weights(few, monkeypatch, tmp_path)
     def learned(steps: int) -> dict[str, torch.Tensor]:
         monkeypatch.setattr(train_t2s, "STEPS", steps)
         network = small.t2s()
-        train_t2s.learn_to_continue(tmp_path, network, pairs)
+        train_t2s.train(tmp_path, network, pairs)
         return network.state_dict()
 
     pace = loop.learning_rate_factor
@@ -448,36 +449,36 @@ def test_a_stopped_stage_goes_on_to_the_same_weights(few, monkeypatch, tmp_path)
 
 def test_what_is_learned_is_less_wrong(few, monkeypatch, tmp_path):
     monkeypatch.setattr(train_t2s, "STEPS", 30)
-    monkeypatch.setattr(train_t2s, "RATE", 2e-2)
+    monkeypatch.setattr(train_t2s, "LEARNING_RATE", 2e-2)
     network = small.t2s()
 
     def wrong() -> float:
-        logits, labels, _ = train_t2s.continued(network, PAIRS, np.random.default_rng(0))
-        error = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, ignore_index=train_bert.IGNORED)
+        logits, labels, _ = train_t2s.teacher_forced(network, PAIRS, np.random.default_rng(0))
+        error = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, ignore_index=IGNORED)
         return float(error.detach())
 
     before = wrong()
-    train_t2s.learn_to_continue(tmp_path, network, train_t2s.Pairs([one for pair in PAIRS for one in pair]))
+    train_t2s.train(tmp_path, network, train_t2s.Pairs([one for pair in PAIRS for one in pair]))
     assert wrong() < before - 0.2
 
 
-def test_what_is_reached_is_told_of_all_parts(monkeypatch):
-    monkeypatch.setattr(train_hubert, "SYMBOLS", small.PHONES)
-    data = small.DATA | {"filter_length": 2048, "win_length": 2048, "hop_length": 640, "sampling_rate": RATE}
+def test_all_parts_are_evaluated(monkeypatch):
+    monkeypatch.setattr(train_hubert, "PHONEMES", small.PHONES)
+    data = small.DATA | {"filter_length": 2048, "win_length": 2048, "hop_length": 640, "sampling_rate": SAMPLE_RATE_HZ}
     sovits = small.randomised(
         training.SynthesizerTrn(
             {"data": data, "model": small.MODEL | {"upsample_rates": [10, 8, 8], "upsample_kernel_sizes": [10, 8, 8]}}
         )
     )
     parts = {"hubert": small.hubert(), "sovits": sovits, "bert": small.bert(), "t2s": small.t2s()}
-    listener = train_hubert.Listener(parts["hubert"]).eval()
+    listener = train_hubert.PhonemeClassifier(parts["hubert"]).eval()
     with torch.no_grad():
         listener.phones.weight.zero_()
         listener.phones.bias.copy_(torch.eye(small.PHONES)[1])  # hears nothing but phone 1
     voices = ("af_one", "af_one", "am_two", "am_two")
     trials = [recording([0, 1], [40, 40], voice) for voice in voices]
-    found = training.reached(listener, parts, trials, {})
-    assert found["frames right"] == pytest.approx(0.5, abs=0.02) and 0 <= found["tokens right"] < 0.5
+    found = training.evaluate(listener, parts, trials, {})
+    assert found["frame accuracy"] == pytest.approx(0.5, abs=0.02) and 0 <= found["token accuracy"] < 0.5
     assert len(found) == 4 and all(np.isfinite(x) for x in found.values())
 
 

@@ -1,7 +1,7 @@
-"""What the voices say: sentences for training, English and Mandarin, and others that training never sees.
+"""Sentences for training, English and Mandarin, and held-out ones.
 
-Mandarin ones come from `utils.speech.sentences`. English ones are composed here, of everyday patterns, lists of words
-and thousands of other frequent words: with few words a network learns the words instead of the sounds.
+Mandarin sentences come from `utils.speech.sentences`. English ones are composed here, of everyday patterns, lists of
+words and thousands of other frequent words: with few words a network learns the words instead of the sounds.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from utils.speech.sentences import english, mandarin
 
 LANGUAGES = ("en", "zh")
 HELD_OUT = {"en": english.HELD_OUT, "zh": tuple(mandarin.HELD_OUT)}
-SHORTEST = {"en": 24, "zh": 8}  # characters of a sentence, for two to six seconds
-LONGEST = {"en": 72, "zh": 22}
-FREQUENT = 8000  # words that the slots OPEN may take, most often
-OPEN = ("n", "ns", "a", "w")
-SHARE = 0.75  # of these slots take one of them
+MIN_CHARACTERS = {"en": 24, "zh": 8}  # of a sentence, for two to six seconds
+MAX_CHARACTERS = {"en": 72, "zh": 22}
+FREQUENT_WORDS = 8000  # how many of them the open slots may take
+OPEN_SLOTS = ("n", "ns", "a", "w")
+FREQUENT_SHARE = 0.75  # of the open slots that take one of them
 
 PATTERNS = """
 {who} {past} the {a} {n} {where}.
@@ -69,26 +69,26 @@ WORDS = {
 
 
 def training_sentences(language: str, count: int, seed: int = 0) -> list[str]:
-    """So many different sentences of a language, none of HELD_OUT, the same for the same seed."""
+    """`count` different sentences of a language, none of HELD_OUT, the same for the same seed."""
     if language == "zh":
         reader = Mandarin()
-        made = mandarin.training_sentences(lambda word: set(reader.pinyin(word)), 2 * count, seed)
-        return [text for text in made if SHORTEST["zh"] <= len(text) <= LONGEST["zh"]][:count]
-    rng, frequent = np.random.default_rng(seed), frequent_words()[:FREQUENT]
+        composed = mandarin.training_sentences(lambda word: set(reader.pinyin(word)), 2 * count, seed)
+        return [text for text in composed if MIN_CHARACTERS["zh"] <= len(text) <= MAX_CHARACTERS["zh"]][:count]
+    rng, frequent = np.random.default_rng(seed), frequent_words()[:FREQUENT_WORDS]
     slots = {slot: words.split(",") for slot, words in WORDS.items()}
     slots["w"] = sorted({word for text in english.TRAINING for word in re.findall("[a-z]{5,}", text)})
 
     def fill(slot: re.Match) -> str:
-        words = frequent if slot[1] in OPEN and rng.random() < SHARE else slots[slot[1]]
+        words = frequent if slot[1] in OPEN_SLOTS and rng.random() < FREQUENT_SHARE else slots[slot[1]]
         return words[rng.integers(len(words))]
 
-    made = dict.fromkeys(english.TRAINING)
-    while len(made) < count:
+    sentences = dict.fromkeys(english.TRAINING)  # in order, without duplicates
+    while len(sentences) < count:
         text = re.sub(r"\{(\w+)\}", fill, PATTERNS[rng.integers(len(PATTERNS))])
         text = text[0].upper() + text[1:]
-        if SHORTEST["en"] <= len(text) <= LONGEST["en"] and text not in HELD_OUT["en"]:
-            made[text] = None
-    return list(made)[:count]
+        if MIN_CHARACTERS["en"] <= len(text) <= MAX_CHARACTERS["en"] and text not in HELD_OUT["en"]:
+            sentences[text] = None
+    return list(sentences)[:count]
 
 
 def frequent_words() -> list[str]:
@@ -100,7 +100,7 @@ def frequent_words() -> list[str]:
 
 
 def characters(most: int) -> list[str]:
-    """The characters of the words that Mandarin sentences are composed of, frequent ones first, so many at most."""
+    """The characters of the words that Mandarin sentences are composed of, frequent ones first, `most` at most."""
     slots = mandarin.dictionary()
     everything = slots.pop("all")
     used = [*mandarin.HELD_OUT, *(word for words in slots.values() for word in words), *everything]

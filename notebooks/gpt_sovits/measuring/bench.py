@@ -1,9 +1,9 @@
-"""What GPT-SoVITS and its peers take: `python -m notebooks.gpt_sovits.measuring.bench`.
+"""The speed of GPT-SoVITS in all runtimes: `python -m notebooks.gpt_sovits.measuring.bench`.
 
 The notebook measures `live`, the tiny model. The rest takes minutes and comes from the file that this module writes,
-results/bench/gpt_sovits.json: the same at the size of the released v2, with weights drawn from a seed, which are
-converted as the released ones would be. The decoder of tokens, whose KV cache is inside OpenVINO, stands beside itself
-with the cache going through Python after every token, and without one.
+results/bench/gpt_sovits.json: the same at the size of the released v2, with random weights, which are converted as the
+released ones would be. The token decoder, whose KV cache is inside OpenVINO, is compared with itself: with the cache
+going through Python after every token, and without a cache.
 """
 
 from __future__ import annotations
@@ -18,10 +18,20 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from notebooks.gpt_sovits import convert
-from notebooks.gpt_sovits.measuring import runtimes as others
-from notebooks.gpt_sovits.measuring.random_checkpoint import seeded_checkpoint
-from notebooks.gpt_sovits.measuring.runtimes import Arrays, Converted, Eager, Exported, Runtime, Sentence, greedy, say
+from notebooks.gpt_sovits.measuring import runtimes
+from notebooks.gpt_sovits.measuring.random_checkpoint import random_checkpoint
+from notebooks.gpt_sovits.measuring.runtimes import (
+    Arrays,
+    Converted,
+    Eager,
+    Exported,
+    Runtime,
+    Sentence,
+    greedy,
+    synthesize,
+)
 from notebooks.gpt_sovits.pipeline import BERT
+from notebooks.gpt_sovits.pipeline.token_decoder import TOKENS_PER_S
 from utils import bench, paths, preflight, report, weights
 from utils.models import parts
 from utils.models.llm import FP32_PROPERTIES
@@ -29,14 +39,13 @@ from utils.models.parts import xml
 
 SPEED_ONLY = "released size of v2, random weights, speed only"
 EAGER, COMPILED, ONNX, OURS = "torch eager", "torch.compile", "onnxruntime", "openvino"
-PASSED, NO_CACHE = "openvino, cache through Python", "openvino, no cache"
-ABOUT_ONNX = "no style, which cannot be exported; a synthesizer for one length of sentence"
-RATE = 25  # tokens that are a second of speech
+EXTERNAL_CACHE, NO_CACHE = "openvino, cache through Python", "openvino, no cache"
+ONNX_NOTE = "no style, which cannot be exported; a synthesizer for one length of sentence"
 FIRST, TOKENS, WHOLE = "first token", "tokens", "whole"
 SYNTHESIZER = "synthesizer"
-LISTENED = ("hubert", "semantic", "style")  # parts that hear the recording
-CHANGED = {  # what a precision other than FP32 changes
-    "BF16": ("hubert", BERT, SYNTHESIZER, others.VOCODER, FIRST, TOKENS, WHOLE),
+RECORDING_PARTS = ("hubert", "semantic", "style")  # parts that read the recording
+AFFECTED = {  # by a precision other than FP32
+    "BF16": ("hubert", BERT, SYNTHESIZER, runtimes.VOCODER, FIRST, TOKENS, WHOLE),
     "INT8": ("hubert", BERT, FIRST, TOKENS, WHOLE),
     "INT4": (FIRST, TOKENS, WHOLE),
 }
@@ -44,39 +53,42 @@ Key = tuple[str, str]  # runtime, precision
 
 
 def names() -> dict[str, str]:
-    """How rows call what is timed."""
-    speech = f"{others.TOKENS / RATE:.2g} s of speech"
-    listened = {part: f"{part}, {others.REFERENCE:.2g} s of a recording" for part in LISTENED}
-    return listened | {
-        BERT: f"{BERT}, {others.CHARACTERS} characters",
+    """The workload of a row by what is timed."""
+    speech = f"{runtimes.TOKENS / TOKENS_PER_S:.2g} s of speech"
+    recording = {part: f"{part}, {runtimes.REFERENCE_S:.2g} s of a recording" for part in RECORDING_PARTS}
+    return recording | {
+        BERT: f"{BERT}, {runtimes.CHARACTERS} characters",
         SYNTHESIZER: f"{SYNTHESIZER}, {speech}",
-        others.VOCODER: f"{others.VOCODER}, {speech}",
-        FIRST: f"first token, after {2 * others.CHARACTERS} phones and a recording",
-        TOKENS: f"{others.TOKENS} tokens, after {2 * others.CHARACTERS} phones and a recording",
+        runtimes.VOCODER: f"{runtimes.VOCODER}, {speech}",
+        FIRST: f"first token, after {2 * runtimes.CHARACTERS} phones and a recording",
+        TOKENS: f"{runtimes.TOKENS} tokens, after {2 * runtimes.CHARACTERS} phones and a recording",
         WHOLE: f"the whole sentence, {speech}, and its recording",
     }
 
 
 def rate(work: str) -> tuple[float, str]:
-    """How much one call does, and of what. One over seconds of speech in a second is the real-time factor."""
-    if work in (SYNTHESIZER, others.VOCODER):
-        return 2 * others.TOKENS, "frames/s"
+    """The amount of work in one call, and its unit. The real-time factor is 1 / (seconds of speech per second)."""
+    if work in (SYNTHESIZER, runtimes.VOCODER):
+        return 2 * runtimes.TOKENS, "frames/s"
     if work in (FIRST, TOKENS):
-        return (1, "prompts/s") if work == FIRST else (others.TOKENS, "tokens/s")
-    return others.TOKENS / RATE, "seconds of speech/s"
+        return (1, "prompts/s") if work == FIRST else (runtimes.TOKENS, "tokens/s")
+    return runtimes.TOKENS / TOKENS_PER_S, "seconds of speech/s"
 
 
-def decoding(decoder: others.Decoder, given: Mapping[str, Arrays]) -> dict[str, Callable[[], object]]:
-    """What is timed of a decoder of tokens."""
-    return {FIRST: partial(decoder.prefill, *given["tokens"]), TOKENS: partial(greedy, decoder, *given["tokens"])}
+def decoding_calls(decoder: runtimes.Decoder, inputs: Mapping[str, Arrays]) -> dict[str, Callable[[], object]]:
+    """The calls to time of a token decoder."""
+    tokens = inputs["tokens"]
+    return {FIRST: partial(decoder.prefill, *tokens), TOKENS: partial(greedy, decoder, *tokens)}
 
 
-def works(runtime: Runtime, sentence: Sentence, given: Mapping[str, Arrays]) -> dict[str, Callable[[], object]]:
-    """What is timed of a runtime, by its name. given: of `say`."""
-    calls = {part: partial(runtime.run, part, *given[part]) for part in runtime.parts}
+def calls_of(runtime: Runtime, sentence: Sentence, inputs: Mapping[str, Arrays]) -> dict[str, Callable[[], object]]:
+    """The calls to time of a runtime, by name. inputs: of `synthesize`."""
+    calls = {part: partial(runtime.run, part, *inputs[part]) for part in runtime.parts}
     if "hubert" in runtime.parts:  # not the synthesizer alone
-        calls |= decoding(runtime.decoder, given)
-    return calls | ({WHOLE: partial(say, runtime, sentence)} if "style" in runtime.parts else {})
+        calls |= decoding_calls(runtime.decoder, inputs)
+    if "style" in runtime.parts:
+        calls[WHOLE] = partial(synthesize, runtime, sentence)
+    return calls
 
 
 def eager(checkpoint: Path, precision: str) -> Eager:
@@ -85,93 +97,94 @@ def eager(checkpoint: Path, precision: str) -> Eager:
 
 
 def openvino(folder: Path, precision: str, vocoder: Path | None = None) -> Converted:
-    """The models of an IR folder, at what the device chooses for the integers of INT8 and INT4."""
-    chosen = {"FP32": FP32_PROPERTIES, "BF16": {"INFERENCE_PRECISION_HINT": "bf16"}}
-    return Converted(folder, vocoder, **chosen.get(precision, {}))
+    """The models of an IR folder. For INT8 and INT4 the device chooses the precision of the arithmetic."""
+    properties = {"FP32": FP32_PROPERTIES, "BF16": {"INFERENCE_PRECISION_HINT": "bf16"}}
+    return Converted(folder, vocoder, **properties.get(precision, {}))
 
 
-def places(checkpoint: Path, folders: Mapping[str, Path]) -> dict[Key, Path]:
-    """The runtimes that can be made from a folder alone: where their weights are.
+def weight_folders(checkpoint: Path, folders: Mapping[str, Path]) -> dict[Key, Path]:
+    """The folders of weights of the runtimes that need nothing else.
 
-    folders: the IR at "FP16" and, where wanted, "INT8" and "INT4". BF16 is there where the processor has it.
+    folders: the IR at "FP16" and, optionally, "INT8" and "INT4". BF16 is included where the processor has it.
     """
     floats = bench.torch_precisions()
-    found = {(EAGER, precision): checkpoint for precision in floats}
-    found |= {(OURS, precision): folders["FP16"] for precision in floats}
-    return found | {(OURS, precision): folder for precision, folder in folders.items() if precision != "FP16"}
+    paths = {(EAGER, precision): checkpoint for precision in floats}
+    paths |= {(OURS, precision): folders["FP16"] for precision in floats}
+    return paths | {(OURS, precision): folder for precision, folder in folders.items() if precision != "FP16"}
 
 
 def time_all(
     checkpoint: Path, folders: Mapping[str, Path], rounds: int, compiling: bool = False, label: str | None = None
 ) -> list[dict]:
-    """Speed rows of every runtime and part, all in turns; folders: see `places`.
+    """Speed rows of every runtime and part, all timed alternately; folders: see `weight_folders`.
 
     compiling: whether torch.compile is among the runtimes. The ratio is to eager PyTorch at the same precision, for
-    INT8 and INT4 to the fastest.
+    INT8 and INT4 to the faster of its precisions.
     """
-    sentence, where = others.sentence(folders["FP16"]), places(checkpoint, folders)
+    sentence, weights_of = runtimes.sentence(folders["FP16"]), weight_folders(checkpoint, folders)
     with TemporaryDirectory() as scratch:
-        vocoder = others.convert_vocoder(checkpoint, Path(scratch) / "vocoder.xml")
-        runtimes: dict[Key, Runtime] = {
-            (runtime, precision): eager(path, precision) if runtime == EAGER else openvino(path, precision, vocoder)
-            for (runtime, precision), path in where.items()
+        vocoder = runtimes.convert_vocoder(checkpoint, Path(scratch) / "vocoder.xml")
+        loaded: dict[Key, Runtime] = {
+            (name, precision): eager(path, precision) if name == EAGER else openvino(path, precision, vocoder)
+            for (name, precision), path in weights_of.items()
         }
-        given = say(runtimes[EAGER, "FP32"], sentence)
+        inputs = synthesize(loaded[EAGER, "FP32"], sentence)
         if compiling:
-            runtimes[COMPILED, "FP32"] = Eager(checkpoint, compiling=True)
-        others.export(checkpoint, given, Path(scratch))
-        runtimes[ONNX, "FP32"] = Exported(Path(scratch))
+            loaded[COMPILED, "FP32"] = Eager(checkpoint, compiling=True)
+        runtimes.export(checkpoint, inputs, Path(scratch))
+        loaded[ONNX, "FP32"] = Exported(Path(scratch))
         calls = {}
-        for (runtime, precision), made in runtimes.items():
-            todo = works(made, sentence, given)
-            kept = (name for name in todo if name in CHANGED.get(precision, todo))
-            calls |= {(runtime, precision, name): todo[name] for name in kept}
+        for (name, precision), runtime in loaded.items():
+            for work, call in calls_of(runtime, sentence, inputs).items():
+                if precision == "FP32" or work in AFFECTED[precision]:
+                    calls[name, precision, work] = call
         decoders = {
-            PASSED: others.passed(checkpoint, folders["FP16"], **FP32_PROPERTIES),
-            NO_CACHE: others.Recomputing(runtimes[OURS, "FP32"].decoder),
+            EXTERNAL_CACHE: runtimes.openvino_external_cache(checkpoint, folders["FP16"], **FP32_PROPERTIES),
+            NO_CACHE: runtimes.NoCacheDecoder(loaded[OURS, "FP32"].decoder),
         }
-        for runtime, decoder in decoders.items():
-            calls[runtime, "FP32", TOKENS] = decoding(decoder, given)[TOKENS]
+        for name, decoder in decoders.items():
+            calls[name, "FP32", TOKENS] = decoding_calls(decoder, inputs)[TOKENS]
         timings = bench.interleave(calls, rounds)
-    return [_row(key, timings, bench.size_mb(where[key[:2]]) if key[:2] in where else None, label) for key in timings]
+    sizes_mb = {key: bench.size_mb(path) for key, path in weights_of.items()}
+    return [_row(key, timings, sizes_mb.get(key[:2]), label) for key in timings]
 
 
 def _row(key: tuple[str, str, str], timings: Mapping, model_mb: float | None, label: str | None) -> dict:
     runtime, precision, work = key
-    torch_timings = {kind: x for (its, kind, other), x in timings.items() if (its, other) == (EAGER, work)}
-    peer = torch_timings.get(precision) or min(torch_timings.values(), key=lambda x: x.median_ms)
+    torch_timings = {at: timing for (name, at, other), timing in timings.items() if (name, other) == (EAGER, work)}
+    baseline = torch_timings.get(precision) or min(torch_timings.values(), key=lambda x: x.median_ms)
     amount, unit = rate(work)
-    options = {"amount": amount, "unit": unit, "torch": peer, "model_mb": model_mb, "label": label}
+    options = {"amount": amount, "unit": unit, "torch": baseline, "model_mb": model_mb, "label": label}
     row = bench.row(runtime, precision, names()[work], timings[key], **options)
     print(f"{runtime} {precision}, {row['workload']}: {row['median_ms']:.1f} ms", flush=True)
     return row
 
 
 def once(runtime: str, path: Path, precision: str, sentence: Sentence) -> None:
-    """What a fresh process does to have its memory measured."""
-    say((eager if runtime == EAGER else openvino)(path, precision), sentence)
+    """Synthesize the sentence once, in a process of its own whose memory is measured."""
+    synthesize((eager if runtime == EAGER else openvino)(path, precision), sentence)
 
 
 def measured(
     checkpoint: Path, folders: Mapping[str, Path], rounds: int, compiling: bool = False, label: str | None = None
 ) -> list[dict]:
-    """The rows of `time_all`, those of `places` with the memory that a process takes which says the sentence alone."""
-    sentence, memory = others.sentence(folders["FP16"]), {}
-    for (runtime, precision), path in places(checkpoint, folders).items():
-        memory[runtime, precision] = bench.peak_rss_mb(once, runtime, path, precision, sentence)
-        print(f"{runtime} {precision}: up to {memory[runtime, precision]:.0f} MB", flush=True)
+    """The rows of `time_all`, those of `weight_folders` with the peak memory of a process that does nothing else."""
+    sentence, peaks_mb = runtimes.sentence(folders["FP16"]), {}
+    for (runtime, precision), path in weight_folders(checkpoint, folders).items():
+        peaks_mb[runtime, precision] = bench.peak_rss_mb(once, runtime, path, precision, sentence)
+        print(f"{runtime} {precision}: up to {peaks_mb[runtime, precision]:.0f} MB", flush=True)
     rows = time_all(checkpoint, folders, rounds, compiling, label)
-    return [row | {"peak_rss_mb": memory.get((row["runtime"], row["precision"]))} for row in rows]
+    return [row | {"peak_rss_mb": peaks_mb.get((row["runtime"], row["precision"]))} for row in rows]
 
 
 def limits(rows: list[dict], folders: Mapping[str, Path], synthesizer: nn.Module) -> dict[str, float]:
-    """How far OpenVINO is from what the machine can do, measured now; rows: of `time_all`.
+    """How far OpenVINO is from the limits of the machine, which are measured now; rows: of `time_all`.
 
-    A token after the first reads every weight of the language model once, so that is held against the bandwidth of
-    memory. The synthesizer multiplies, and is held against a large matrix product.
+    A token after the first reads every weight of the language model once, so its limit is the bandwidth of memory. The
+    synthesizer multiplies, so its limit is the speed of a large matrix product.
     """
     known = {(row["runtime"], row["precision"], row["workload"]): row for row in rows}
-    named, work = names(), flops(synthesizer, others.sentence(folders["FP16"])) / 1e9
+    named, work = names(), flops(synthesizer, runtimes.sentence(folders["FP16"])) / 1e9
     bandwidth = bench.read_bandwidth_gbs()
     notes = {"read bandwidth, GB/s": round(bandwidth, 1)}
     notes["operations of the synthesizer for the sentence, GFLOP"] = round(work, 1)
@@ -179,7 +192,7 @@ def limits(rows: list[dict], folders: Mapping[str, Path], synthesizer: nn.Module
         if not (row := known.get((OURS, precision, named[TOKENS]))):
             continue
         seconds = (row["median_ms"] - known[OURS, precision, named[FIRST]]["median_ms"]) / 1e3
-        further = (others.TOKENS - 1) / seconds
+        further = (runtimes.TOKENS - 1) / seconds
         notes[f"tokens/s after the first at {precision}"] = round(further, 1)
         size = language_gb(folders, precision)
         notes[f"share of the bandwidth that they take at {precision}"] = round(size * further / bandwidth, 2)
@@ -194,50 +207,50 @@ def limits(rows: list[dict], folders: Mapping[str, Path], synthesizer: nn.Module
 
 
 def language_gb(folders: Mapping[str, Path], precision: str) -> float:
-    """GB of the language model's weights. Those in FP16 are read as such, whatever the arithmetic."""
+    """GB of the language model's weights. FP16 weights are read as such, whatever the arithmetic."""
     file = folders[precision if precision in folders else "FP16"] / xml("language")
     return bench.size_mb(file.with_suffix(".bin")) / 1e3
 
 
 @torch.inference_mode()
 def flops(synthesizer: nn.Module, sentence: Sentence) -> int:
-    """Operations of the synthesizer, a multiplication and an addition being two."""
-    codes = torch.zeros(1, others.TOKENS, dtype=torch.int64)
+    """Operations of the synthesizer; a multiplication and an addition are two."""
+    codes = torch.zeros(1, runtimes.TOKENS, dtype=torch.int64)
     ge = torch.zeros(1, synthesizer.dec.cond.in_channels, 1)
     with FlopCounterMode(display=False) as counter:
-        synthesizer(codes, torch.from_numpy(sentence.said), ge, torch.from_numpy(sentence.noise))
+        synthesizer(codes, torch.from_numpy(sentence.sentence_phones), ge, torch.from_numpy(sentence.noise))
     return counter.get_total_flops()
 
 
 def live(precisions: tuple[str, ...] = parts.PRECISIONS, rounds: int = 3) -> list[dict]:
-    """What the notebook measures: the tiny model, all in this process. precisions: of parts.PRECISIONS, FP16 too."""
+    """Speed rows of the tiny model, all in this process. precisions: of parts.PRECISIONS, with FP16."""
     checkpoint = weights.resolve(convert.MODELS["tiny"]["checkpoint"])
     return time_all(checkpoint, {precision: convert.prepare("tiny", precision) for precision in precisions}, rounds)
 
 
 def converted(checkpoint: Path, folder: Path, group_size: int) -> dict[str, Path]:
-    """IR folders of a checkpoint at all of parts.PRECISIONS, made now below `folder`, each in a process of its own."""
+    """IR folders of a checkpoint at all of parts.PRECISIONS, built below `folder`, each in a process of its own."""
     folders = {precision: folder / precision for precision in parts.PRECISIONS}
-    for precision, made in folders.items():
-        step = (convert.to_ir, checkpoint, made)
+    for precision, target in folders.items():
+        step = (convert.to_ir, checkpoint, target)
         if precision != "FP16":
-            step = (convert.compress, folders["FP16"], precision, group_size, made)
+            step = (convert.compress, folders["FP16"], precision, group_size, target)
         preflight.in_child(*step, what=f"Making {precision}")
     return folders
 
 
 def main() -> None:
     tiny, released = convert.MODELS["tiny"], convert.MODELS["released"]
-    place = paths.models_dir()
+    models = paths.models_dir()
     preflight.check(ram_gb=14, disk_gb=6, what="The benchmark at the released size")
-    place.mkdir(parents=True, exist_ok=True)
-    notes = {"ONNX Runtime": ABOUT_ONNX}
-    with bench.exclusive() as load, TemporaryDirectory(dir=place) as scratch:
+    models.mkdir(parents=True, exist_ok=True)
+    notes = {"ONNX Runtime": ONNX_NOTE}
+    with bench.exclusive() as load, TemporaryDirectory(dir=models) as scratch:
         checkpoint = weights.resolve(tiny["checkpoint"])
         folders = converted(checkpoint, Path(scratch) / "tiny", tiny["group_size"])
         rows = measured(checkpoint, folders, rounds=7)
-        checkpoint = seeded_checkpoint(Path(scratch) / "checkpoint")
+        checkpoint = random_checkpoint(Path(scratch) / "checkpoint")
         folders = converted(checkpoint, Path(scratch) / "released", released["group_size"])
         timed = measured(checkpoint, folders, rounds=5, compiling=True, label=SPEED_ONLY)
-        notes |= limits(timed, folders, others.networks(checkpoint)["sovits"])
+        notes |= limits(timed, folders, runtimes.networks(checkpoint)["sovits"])
     report.save_bench("gpt_sovits", rows + timed, notes | load)

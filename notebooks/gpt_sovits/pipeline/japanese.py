@@ -1,4 +1,4 @@
-"""Japanese text to phones with the rise and fall of pitch, by Open JTalk (pyopenjtalk-plus, its dictionary inside).
+"""Japanese text to phonemes with the rise and fall of pitch, by Open JTalk (pyopenjtalk-plus, its dictionary inside).
 
 Pitch is marked as by Kurihara et al. ("Prosodic features control by symbols as input of sequence-to-sequence acoustic
 modeling for neural TTS", 2021): [ before it rises, ] before it falls.
@@ -11,18 +11,14 @@ import re
 import pyopenjtalk
 
 MARKS = str.maketrans("。、！？；：（）・~〜\n", ".,!?,,,,,…….", "「」『』《》〈〉【】“”\"'’‘")
-NAMED = {
-    "%": "パーセント",
-    "&": "アンド",
-    "+": "プラス",
-    "=": "イコール",
-    "$": "ドル",
-    "¥": "円",
-    "€": "ユーロ",
-    "£": "ポンド",
+# fmt: off
+SYMBOL_NAMES = {
+    "%": "パーセント", "&": "アンド", "+": "プラス", "=": "イコール",
+    "$": "ドル", "¥": "円", "€": "ユーロ", "£": "ポンド",
+    "@": "アット", "°": "度", "×": "かける", "÷": "わる", "²": "二乗", "³": "三乗",
+    "α": "アルファ", "β": "ベータ", "γ": "ガンマ", "π": "パイ", "μ": "ミュー", "Ω": "オメガ",
 }
-NAMED |= {"@": "アット", "°": "度", "×": "かける", "÷": "わる", "²": "二乗", "³": "三乗"}
-NAMED |= {"α": "アルファ", "β": "ベータ", "γ": "ガンマ", "π": "パイ", "μ": "ミュー", "Ω": "オメガ"}
+# fmt: on
 
 
 def normalise(text: str) -> str:
@@ -34,11 +30,12 @@ def normalise(text: str) -> str:
     text = re.sub(r"\.{2,}", "…", text).translate(MARKS)
     text = re.sub(r"[;:()]", ",", text)
     text = re.sub(r"(?<=\d)\.(?=\d)", "点", text)
-    return "".join(NAMED.get(x, x) for x in text)
+    return "".join(SYMBOL_NAMES.get(x, x) for x in text)
 
 
 def _time(match: re.Match[str]) -> str:
-    return f"{int(match[1])}時" + f"{int(match[2])}分" * (match[2] != "00")
+    minutes = "" if match[2] == "00" else f"{int(match[2])}分"
+    return f"{int(match[1])}時{minutes}"
 
 
 def readable(character: str) -> bool:
@@ -50,19 +47,19 @@ def readable(character: str) -> bool:
 
 
 def phones(text: str, pitch: bool) -> list[str]:
-    """The phones of a normalised text without Latin letters.
+    """The phonemes of a normalised text without Latin letters.
 
     pitch: mark its rise and fall; the border between two accent phrases, for which the table has no symbol, is UNK, as
     when the released checkpoints were trained. Devoiced vowels are I and U without, and like others with pitch.
     """
-    found: list[str] = []
+    symbols: list[str] = []
     for run in re.findall(r"[,.!?…-]|[^,.!?…-]+", text):
         if run in ",.!?…-":
-            found.append(run)
+            symbols.append(run)
         elif run.strip():
-            said = pyopenjtalk.g2p_prosody(run) if pitch else pyopenjtalk.g2p(run, join=False)
-            found += [symbol for phone in said for symbol in _symbols(phone, pitch)]
-    return found
+            read = pyopenjtalk.g2p_prosody(run) if pitch else pyopenjtalk.g2p(run, join=False)
+            symbols += [symbol for phone in read for symbol in _symbols(phone, pitch)]
+    return symbols
 
 
 def _symbols(phone: str, pitch: bool) -> list[str]:

@@ -1,6 +1,6 @@
 """Mandarin text to the initials and finals that GPT-SoVITS knows: words by jieba, readings by pypinyin.
 
-Every character has two phones, an initial and a final with its tone. A syllable without a consonant has the initial w
+Every character has two phonemes, an initial and a final with its tone. A syllable without a consonant has the initial w
 or y, or the opening of its vowel (AA, EE, OO). Numbers become words by cn2an; tones change as they do in speech.
 """
 
@@ -19,7 +19,7 @@ with warnings.catch_warnings():  # of its regular expressions, and of pkg_resour
     import jieba
     import jieba.posseg
 
-NEAR = 8  # characters before and after that decide upon a reading
+CONTEXT_CHARACTERS = 8  # before and after, which decide upon a reading
 NUMBER = r"\d+(?:\.\d+)?"
 DASH = r"\s*[-~–—〜]\s*"
 UNITS = {
@@ -118,6 +118,17 @@ def _quantity(amount: str, unit: str) -> str:
     return ("两" if amount == "2" and not unit.endswith("氏度") else number(amount)) + unit
 
 
+def _share(match: re.Match[str]) -> str:
+    """A number of percent or per mille."""
+    whole, sign = "百" if match[3] == "%" else "千", "负" if match[1] else ""
+    return f"{whole}分之{sign}{number(match[2])}"
+
+
+def _temperature(match: re.Match[str]) -> str:
+    below = "零下" if match[1] else ""
+    return below + number(match[2]) + UNITS[match[3]]
+
+
 def _bare(match: re.Match[str]) -> str:
     """A number, or a version: 1.2.3."""
     return number(match[0]) if match[0].count(".") < 2 else "点".join(map(number, match[0].split(".")))
@@ -125,8 +136,8 @@ def _bare(match: re.Match[str]) -> str:
 
 # the order matters: each rule takes what it knows, and the last read what is left; ASCII, so that \w is no Chinese
 RULES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
-    (re.compile(pattern, re.ASCII), said)
-    for pattern, said in [
+    (re.compile(pattern, re.ASCII), replacement)
+    for pattern, replacement in [
         (r"(?<![\d,.])\d{1,3}(?:,\d{3})+(?![\d,])", lambda m: m[0].replace(",", "")),
         (r"(?P<word>)(?<![\w.])(?P<digits>1[3-9]\d[- ]?\d{4}[- ]?\d{4}|0\d{2,3}-\d{7,8})(?!\w)", _telephone),
         (rf"(?P<word>(?:{SPELLERS})[是为: ]*)(?P<digits>\d{{3,}})", _telephone),
@@ -136,8 +147,8 @@ RULES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
         (r"(?<![\d:])([01]?\d|2[0-4]):([0-5]\d)(?::([0-5]\d))?(?![\d:])", _time),
         (r"(?<=\d)\s*:\s*(?=\d)", "比"),
         (rf"(?<![\w.-])({NUMBER}%?){DASH}(?={NUMBER}(?![\d-]))", r"\1到"),
-        (rf"(-?)(?<![\d.])({NUMBER})([%‰])", lambda m: f"{'百千'[m[3] == '‰']}分之{'负' * len(m[1])}{number(m[2])}"),
-        (rf"(-?)(?<![\d.])({NUMBER})\s?(°[CF])", lambda m: "零下" * len(m[1]) + number(m[2]) + UNITS[m[3]]),
+        (rf"(-?)(?<![\d.])({NUMBER})([%‰])", _share),
+        (rf"(-?)(?<![\d.])({NUMBER})\s?(°[CF])", _temperature),
         (rf"(?:US)?([$¥€£])\s?({NUMBER})([百千万亿]*)", lambda m: _quantity(m[2], m[3] + MONEY[m[1]])),
         (r"(?<![\d/.])(\d{1,4})[/⁄](\d{1,4})(?![\d/.])", lambda m: f"{number(m[2])}分之{number(m[1])}"),
         (rf"(?<![\w.])({NUMBER})\s?({UNIT})(?![A-Za-z\d])", lambda m: _quantity(m[1], UNITS[m[2]])),
@@ -155,8 +166,8 @@ def normalise(text: str) -> str:
     Numbers and symbols become characters, but digits after Latin letters stay (H100). It has no other marks.
     """
     text = re.sub(r"\.{2,}", "…", text)
-    for pattern, said in RULES:
-        text = pattern.sub(said, text)
+    for pattern, replacement in RULES:
+        text = pattern.sub(replacement, text)
     text = re.sub(r"[\"“”‘’「」『』《》〈〉【】«»·・•_*^|{}\\]|(?<![A-Za-z])'|'(?![A-Za-z])", "", text)
     parts = re.split("((?<=[A-Za-z])[&+@](?=[A-Za-z]))", text.replace("\n", "."))  # AT&T is English
     said = ("".join(MARKS.get(x) or NAMED.get(x, x) for x in part) for part in parts[::2])
@@ -191,14 +202,14 @@ class Mandarin:
         self.tagger = jieba.posseg.POSTokenizer(self.segmenter)
 
     def phones(self, text: str) -> tuple[list[str], list[int]]:
-        """The phones of a normalised text without Latin letters, and how many of them each of its characters has."""
-        found: list[str] = []
+        """The phonemes of a normalised text without Latin letters, and how many of them each of its characters has."""
+        phonemes: list[str] = []
         counts: list[int] = []
         for run in re.findall(r"[,.!?…-]|[^,.!?…-]+", text):
-            said = [run] if run in ",.!?…-" else [x for pinyin in self.pinyin(run) for x in symbols(pinyin)]
-            found += said
-            counts += [len(said) // len(run)] * len(run)
-        return found, counts
+            spoken = [run] if run in ",.!?…-" else [x for pinyin in self.pinyin(run) for x in symbols(pinyin)]
+            phonemes += spoken
+            counts += [len(spoken) // len(run)] * len(run)
+        return phonemes, counts
 
     def pinyin(self, text: str) -> list[str]:
         """The syllable of every character as it is said, with its tone, v for ü; text: characters and nothing else."""
@@ -207,7 +218,8 @@ class Mandarin:
         place = 0
         for word, tag in tagged:
             end = place + len(word)
-            words.append(self._read(word, tag, text[max(0, place - NEAR) : place], text[end : end + NEAR]))
+            before, after = text[max(0, place - CONTEXT_CHARACTERS) : place], text[end : end + CONTEXT_CHARACTERS]
+            words.append(self._read(word, tag, before, after))
             place = end
         syllables = [syllable for word in words for syllable in word]
         starts = [place for word, _ in tagged for place in range(len(word))]
@@ -269,7 +281,7 @@ def _er(text: str, words: list[str], syllables: list[str]) -> None:
 def _yi_and_bu(text: str, starts: list[int], syllables: list[str]) -> None:
     """The tones of 一 and 不, by what follows, and 个, which has lost its own. starts: places in words."""
     for i, character in enumerate(text):
-        before, after = text[max(0, i - NEAR) : i], text[i + 1 : i + 1 + NEAR]
+        before, after = text[max(0, i - CONTEXT_CHARACTERS) : i], text[i + 1 : i + 1 + CONTEXT_CHARACTERS]
         if character == "个" and re.search("[一二两三四五六七八九十百千万几半这那哪每]$", before):
             syllables[i] = "ge5"
         falling = bool(after) and (syllables[i + 1][-1] == "4" or after[0] == "个")

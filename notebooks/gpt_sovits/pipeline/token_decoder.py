@@ -1,6 +1,6 @@
-"""The semantic tokens of a sentence, with OpenVINO and numpy: the decoder with its cache, and how tokens are drawn.
+"""The semantic tokens of a sentence, with OpenVINO and numpy: the decoder with its KV cache, and sampling.
 
-X: phones, Y: tokens of the reference, V: tokens and the last, which ends.
+X: phonemes, Y: tokens of the reference, V: size of the vocabulary, the last entry of which is the end token.
 """
 
 from __future__ import annotations
@@ -11,44 +11,46 @@ from pathlib import Path
 import numpy as np
 import openvino as ov
 
-LIMIT = 1500  # tokens: a minute
-FIRST = 11  # tokens that no sentence has less than
-PARTS = ("text_embeddings", "audio_embeddings", "language")
+TOKENS_PER_S = 25  # of speech
+MIN_TOKENS, MAX_TOKENS = 11, 1500  # of a sentence: from half a second to a minute
+SUBMODELS = ("text_embeddings", "audio_embeddings", "language")
 
 
 class SemanticDecoder:
-    """The converted decoder of tokens, one sentence at a time. Its KV cache is inside the model."""
+    """The converted token decoder, for one sentence at a time. Its KV cache is inside the model."""
 
     def __init__(self, folder: str | Path, device: str = "CPU", **properties: str) -> None:
-        files = [Path(folder) / f"openvino_{part}_model.xml" for part in PARTS]
+        files = [Path(folder) / f"openvino_{part}_model.xml" for part in SUBMODELS]
         models = [ov.Core().compile_model(file, device, properties) for file in files]
         self.text, self.audio, self.language = (model.create_infer_request() for model in models)
         self.cached = self.position = 0
 
     def prefill(self, phones: np.ndarray, bert: np.ndarray, prompts: np.ndarray) -> np.ndarray:
-        """Forget the sentence before and read phones [X] and the reference's tokens prompts [Y], both int64.
+        """Logits [V] of the first token; resets the cache.
 
-        bert: [1024, X] float32, the features of every phone. Returns the logits [V] of the first token.
+        phones: [X] int64, ids of the phonemes. bert: [1024, X] float32, their features. prompts: [Y] int64, the tokens
+        of the reference.
         """
         self.language.reset_state()
         self.cached = self.position = 0
         self.text.infer({"phones": phones[None], "bert": bert[None]})
-        rows = [self.text.get_output_tensor(0).data]
+        rows = [self.text.get_output_tensor(0).data]  # [1, X, D]
         if len(prompts):
-            rows.append(self._embed(prompts))
-        return self._read(np.concatenate(rows, 1), len(phones))
+            rows.append(self._embed(prompts))  # [1, Y, D]
+        return self._logits(np.concatenate(rows, 1), len(phones))
 
     def step(self, token: int) -> np.ndarray:
         """Logits [V] of the token that follows `token`."""
-        return self._read(self._embed(np.array([token], np.int64)), 0)
+        return self._logits(self._embed(np.array([token], np.int64)), 0)
 
     def _embed(self, tokens: np.ndarray) -> np.ndarray:
-        places = np.arange(self.position, self.position + len(tokens))
+        positions = np.arange(self.position, self.position + len(tokens))
         self.position += len(tokens)
-        self.audio.infer({"tokens": tokens[None], "position_ids": places[None]})
+        self.audio.infer({"tokens": tokens[None], "position_ids": positions[None]})
         return self.audio.get_output_tensor(0).data
 
-    def _read(self, embeddings: np.ndarray, text: int) -> np.ndarray:
+    def _logits(self, embeddings: np.ndarray, text: int) -> np.ndarray:
+        """Logits [V] after the embeddings [1, T, D], of which the first `text` are phonemes."""
         self.cached += embeddings.shape[1]
         self.language.infer(
             {
@@ -72,39 +74,40 @@ def generate(
     top_p: float = 1.0,
     temperature: float = 1.0,
     penalty: float = 1.35,
-    limit: int = LIMIT,
+    limit: int = MAX_TOKENS,
 ) -> np.ndarray:
-    """The tokens [at most `limit`] int64 that say the phones; phones, bert, prompts: see `SemanticDecoder.prefill`.
+    """The tokens [at most `limit`] int64 of the phonemes; phones, bert, prompts: see `SemanticDecoder.prefill`.
 
-    top_k, top_p, temperature, penalty: see `probabilities`. It ends where the end is drawn or the likeliest of all.
+    top_k, top_p, temperature: see `probabilities`; penalty: see `penalised`. Decoding stops where the end token is
+    drawn or has the highest score.
     """
-    logits, said = decoder.prefill(phones, bert, prompts), list(prompts)
+    logits, tokens = decoder.prefill(phones, bert, prompts), list(prompts)
     end = len(logits) - 1
-    while len(said) < len(prompts) + limit:
-        if len(said) < len(prompts) + FIRST:
+    while len(tokens) < len(prompts) + limit:
+        if len(tokens) < len(prompts) + MIN_TOKENS:
             logits = logits[:end]
-        scores = penalised(logits, said, penalty)
-        odds = probabilities(scores, top_k, top_p, temperature)
-        token = int(np.argmax(odds / rng.standard_exponential(len(odds))))  # draws by the odds
+        scores = penalised(logits, tokens, penalty)
+        chances = probabilities(scores, top_k, top_p, temperature)
+        token = int(np.argmax(chances / rng.standard_exponential(len(chances))))  # draws with these probabilities
         if end in (token, scores.argmax()):
             break
-        said.append(token)
+        tokens.append(token)
         logits = decoder.step(token)
-    return np.array(said[len(prompts) :], np.int64)
+    return np.array(tokens[len(prompts) :], np.int64)
 
 
-def penalised(logits: np.ndarray, said: Collection[int], penalty: float) -> np.ndarray:
-    """Logits [V] with those of tokens that were said made less likely (Keskar et al., CTRL, 2019)."""
-    scores, again = logits.astype(np.float64), np.unique(np.array(said, np.int64))
-    scores[again] *= np.where(scores[again] < 0, penalty, 1 / penalty)
+def penalised(logits: np.ndarray, tokens: Collection[int], penalty: float) -> np.ndarray:
+    """Logits [V] with the repetition penalty on earlier tokens (Keskar et al., CTRL, 2019)."""
+    scores, repeated = logits.astype(np.float64), np.unique(np.array(tokens, np.int64))
+    scores[repeated] *= np.where(scores[repeated] < 0, penalty, 1 / penalty)
     return scores
 
 
 def probabilities(scores: np.ndarray, top_k: int, top_p: float, temperature: float) -> np.ndarray:
-    """How likely each token is to be drawn, [V], by scores [V].
+    """The probability [V] with which each token is drawn, from scores [V].
 
-    top_p: of the likeliest only those that have this probability together, at least one (Holtzman et al., 2020).
-    temperature: below 1 favours what is likely anyway, but only then: top_p does not see it. top_k: how many at most.
+    top_p: keeps the likeliest tokens that have this probability together, at least one (Holtzman et al., 2020).
+    temperature: divides the scores after that, so that top_p does not depend on it. top_k: keeps so many at most.
     """
     scores = scores.copy()
     if top_p < 1:
@@ -117,5 +120,5 @@ def probabilities(scores: np.ndarray, top_k: int, top_p: float, temperature: flo
 
 
 def _softmax(scores: np.ndarray) -> np.ndarray:
-    odds = np.exp(scores - scores.max())
-    return odds / odds.sum()
+    exponentials = np.exp(scores - scores.max())
+    return exponentials / exponentials.sum()

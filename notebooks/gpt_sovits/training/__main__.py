@@ -1,13 +1,13 @@
 """Trains the tiny checkpoint: `python -m notebooks.gpt_sovits.training`.
 
-Stages, each kept in models/gpt_sovits-training, so that a run that was stopped goes on where it was:
-  speech     Kokoro's voices and mixtures of them say composed sentences, English and Mandarin
-  hubert     HuBERT learns to tell the phone at every frame, whoever says it
+The state of each stage is saved in models/gpt_sovits-training, so that a stopped run can be continued:
+  speech     Kokoro's voices and mixtures of them synthesize composed sentences, English and Mandarin
+  hubert     HuBERT learns to classify the phoneme at every frame, whatever the voice
   sovits     tokens are clusters of HuBERT's states; the synthesizer learns their latents in the voice of a reference
-  bert       BERT learns characters, how each is read where it stands, and where words end
-  t2s        the decoder of tokens learns to go on after a reference of the same voice
-  sound      the synthesizer's generator learns to make latents sound
-Seeded. Writes the four parts, FP16 safetensors, to tiny/ and prints what was reached on voices that no stage has heard.
+  bert       BERT learns masked characters, their readings in context, and the ends of words
+  t2s        the token decoder learns to continue after a reference of the same voice
+  sound      the synthesizer's generator learns to turn latents into sound
+Seeded. Writes the four parts, FP16 safetensors, to tiny/ and prints metrics of voices that are in no training.
 """
 
 from __future__ import annotations
@@ -20,58 +20,65 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertModel, HubertConfig, HubertModel
 
-from notebooks.gpt_sovits.data.speech import RATE, Recording, make_speech
+from notebooks.gpt_sovits.data.speech import SAMPLE_RATE_HZ, Recording, make_speech
 from notebooks.gpt_sovits.network import checkpoint
-from notebooks.gpt_sovits.network.sovits import NOISE, SynthesizerTrn
+from notebooks.gpt_sovits.network.sovits import SynthesizerTrn
 from notebooks.gpt_sovits.network.t2s import Text2SemanticDecoder
+from notebooks.gpt_sovits.pipeline.constants import NOISE_SCALE, SILENCE_SAMPLES
 from notebooks.gpt_sovits.training import bert as train_bert
 from notebooks.gpt_sovits.training import hubert as train_hubert
 from notebooks.gpt_sovits.training import sovits as train_sovits
 from notebooks.gpt_sovits.training import t2s as train_t2s
-from notebooks.gpt_sovits.training.bert import SYMBOLS, share
-from notebooks.gpt_sovits.training.hubert import AFTER, Listener, heard_frames, said_at, states, told
+from notebooks.gpt_sovits.training.hubert import (
+    PhonemeClassifier,
+    frame_times,
+    labelled_states,
+    phoneme_at,
+    states,
+)
+from notebooks.gpt_sovits.training.labels import PHONEMES, accuracy
 from notebooks.gpt_sovits.training.sovits import Sentence, Sentences, mel
-from notebooks.gpt_sovits.training.t2s import Pairs, Score, continued
+from notebooks.gpt_sovits.training.t2s import Pairs, TokenizedSentence, teacher_forced
 from utils import paths
 
 TINY = paths.notebook_dir(__package__) / "tiny"
 WORK = paths.training_dir(__package__)
 
-SPARSE = 6  # one recording of so many is enough to find the tokens
-CODES, HEARS, READS = 128, 128, 64  # tokens, of which more are not learned from two hours; channels of HuBERT and BERT
+CODEBOOK_STEP = 6  # every so many recordings are enough to find the tokens
+CODES = 128  # tokens; more are not learned from two hours
+HUBERT_WIDTH, BERT_WIDTH = 128, 64
+HOP = SAMPLE_RATE_HZ // 50  # samples of a frame: HuBERT's states have the same rate
+# fmt: off
 HUBERT = {
-    **{"hidden_size": HEARS, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 256},
-    **{"conv_dim": [64, 64, 64, 64, 96, 96, 96], "conv_kernel": train_hubert.KERNELS},
-    **{"num_conv_pos_embeddings": 64, "num_conv_pos_embedding_groups": 16},
-    **{"layerdrop": 0.0, "mask_time_prob": 0.0, "apply_spec_augment": False},
-    **dict.fromkeys(("hidden_dropout", "attention_dropout", "activation_dropout"), 0.0),
+    "hidden_size": HUBERT_WIDTH, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 256,
+    "conv_dim": [64, 64, 64, 64, 96, 96, 96], "conv_kernel": train_hubert.KERNELS,
+    "num_conv_pos_embeddings": 64, "num_conv_pos_embedding_groups": 16,
+    "layerdrop": 0.0, "mask_time_prob": 0.0, "apply_spec_augment": False,
+    "hidden_dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0,
 }
 BERT = {
-    **{"hidden_size": READS, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 160},
-    **{
-        "vocab_size": len(train_bert.SPECIAL) + train_bert.CHARACTERS,
-        "max_position_embeddings": 256,
-        "pad_token_id": train_bert.PAD,
-    },
+    "hidden_size": BERT_WIDTH, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 160,
+    "vocab_size": len(train_bert.SPECIAL) + train_bert.CHARACTERS, "max_position_embeddings": 256,
+    "pad_token_id": train_bert.PAD,
 }
 T2S = {
     "model": {
-        **{"vocab_size": CODES + 1, "EOS": CODES, "phoneme_vocab_size": SYMBOLS, "bert_dim": READS, "n_layer": 4},
-        **{"embedding_dim": 128, "hidden_dim": 128, "head": 4, "linear_units": 320},
+        "vocab_size": CODES + 1, "EOS": CODES, "phoneme_vocab_size": PHONEMES, "bert_dim": BERT_WIDTH, "n_layer": 4,
+        "embedding_dim": 128, "hidden_dim": 128, "head": 4, "linear_units": 320,
     }
 }
-HOP = RATE // 50  # samples of a frame, as many as HuBERT's states stand for
 SOVITS = {
-    "data": {"sampling_rate": RATE, "filter_length": 2048, "win_length": 2048, "hop_length": HOP},
+    "data": {"sampling_rate": SAMPLE_RATE_HZ, "filter_length": 2048, "win_length": 2048, "hop_length": HOP},
     "model": {
-        **{"version": "v2", "ssl_channels": HEARS, "codes": CODES, "inter_channels": 64, "hidden_channels": 64},
-        **{"filter_channels": 160, "n_heads": 2, "n_layers": 4, "kernel_size": 3, "gin_channels": 96},
-        **{"mrte_channels": 96, "mrte_heads": 4, "style_channels": 64, "flow_layers": 3},
-        **{"upsample_rates": [10, 8, 2, 2, 2], "upsample_kernel_sizes": [16, 16, 8, 2, 2]},
-        **{"upsample_initial_channel": 128, "resblock_kernel_sizes": [3, 7]},
+        "version": "v2", "ssl_channels": HUBERT_WIDTH, "codes": CODES, "inter_channels": 64, "hidden_channels": 64,
+        "filter_channels": 160, "n_heads": 2, "n_layers": 4, "kernel_size": 3, "gin_channels": 96,
+        "mrte_channels": 96, "mrte_heads": 4, "style_channels": 64, "flow_layers": 3,
+        "upsample_rates": [10, 8, 2, 2, 2], "upsample_kernel_sizes": [16, 16, 8, 2, 2],
+        "upsample_initial_channel": 128, "resblock_kernel_sizes": [3, 7],
         "resblock_dilation_sizes": [[1, 3, 5]] * 2,
     },
 }
+# fmt: on
 
 
 def networks() -> dict[str, nn.Module]:
@@ -85,31 +92,35 @@ def networks() -> dict[str, nn.Module]:
     }
 
 
-# --- what the stages learn from ----------------------------------------------------------------------------------
+# --- the inputs of the stages ------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
 def sentence(parts: dict[str, nn.Module], recording: Recording) -> Sentence:
-    """What the synthesizer learns of a recording: an even number of frames, and tokens for all."""
+    """A recording as the synthesizer learns it: an even number of frames, all with tokens."""
     frames = len(recording.samples) // (2 * HOP) * 2
-    found = states(parts["hubert"], recording.heard)[:frames]
-    found = torch.cat([found, found[-1:].expand(frames - len(found), -1)])
-    places = said_at(recording.frames, (np.arange(frames) + 0.5) * HOP / RATE)
-    sound = torch.from_numpy(recording.sound[: frames * HOP])
-    tokens = parts["sovits"].encode(found.T[None])[0]
-    return Sentence(recording.voice, torch.from_numpy(recording.phones), tokens, torch.from_numpy(places), sound)
+    hidden = states(parts["hubert"], recording.hubert_sound)[:frames]
+    hidden = torch.cat([hidden, hidden[-1:].expand(frames - len(hidden), -1)])  # [frames, C]
+    alignment = phoneme_at(recording.frames, (np.arange(frames) + 0.5) * HOP / SAMPLE_RATE_HZ)
+    return Sentence(
+        recording.voice,
+        torch.from_numpy(recording.phones),
+        parts["sovits"].encode(hidden.T[None])[0],
+        torch.from_numpy(alignment),
+        torch.from_numpy(recording.sound[: frames * HOP]),
+    )
 
 
 @torch.no_grad()
-def score(parts: dict[str, nn.Module], recording: Recording, known: dict[str, int]) -> Score:
-    """The tokens that the trained parts make of a recording."""
+def tokenized(parts: dict[str, nn.Module], recording: Recording, known: dict[str, int]) -> TokenizedSentence:
+    """A recording as the token decoder learns it, with the tokens of the trained parts."""
     hubert, encode = parts["hubert"], parts["sovits"].encode
-    sounds = recording.heard, np.pad(recording.heard, (0, AFTER))
+    sounds = recording.hubert_sound, np.pad(recording.hubert_sound, (0, SILENCE_SAMPLES))
     tokens, prompt = (encode(states(hubert, sound).T[None])[0].clone() for sound in sounds)
     bert = train_bert.features(parts["bert"], recording, known)
-    middles = heard_frames(len(sounds[1]))[: 2 * len(prompt)].reshape(-1, 2).mean(1)  # of tokens, which are two frames
-    places = torch.from_numpy(said_at(recording.frames, middles))
-    return Score(recording.voice, torch.from_numpy(recording.phones), bert, tokens, prompt, places)
+    times = frame_times(len(sounds[1]))[: 2 * len(prompt)].reshape(-1, 2).mean(1)  # of tokens, which are two frames
+    alignment = torch.from_numpy(phoneme_at(recording.frames, times))
+    return TokenizedSentence(recording.voice, torch.from_numpy(recording.phones), bert, tokens, prompt, alignment)
 
 
 # --- the checkpoint -----------------------------------------------------------------------------------------------
@@ -123,48 +134,66 @@ def save(folder: Path, parts: dict[str, nn.Module], known: dict[str, int]) -> No
 
 
 @torch.no_grad()
-def reached(listener: Listener, parts: dict[str, nn.Module], trials: Sequence[Recording], known: dict) -> dict:
-    """On recordings of voices that training has not heard: shares of frames whose phone and of tokens that are right,
-    and how far logarithms of mel amplitudes are from the truth, in a voice's own style and in a stranger's."""
-    sovits, right, far = parts["sovits"], [], {"own style": [], "another's style": []}
+def evaluate(
+    classifier: PhonemeClassifier, parts: dict[str, nn.Module], trials: Sequence[Recording], known: dict
+) -> dict[str, float]:
+    """Metrics on recordings of voices that are in no training: the accuracy of phonemes by frame and of tokens, and the
+    mean difference of logarithms of mel amplitudes, in a voice's own style and in another's."""
     rng = np.random.default_rng(0)
+    sovits, accuracies, distances = parts["sovits"], [], {"own style": [], "another's style": []}
     for i, recording in enumerate(trials):
-        sound = recording.heard
-        phones = recording.phones[said_at(recording.frames, heard_frames(len(sound)))]
-        right.append(share(listener(torch.from_numpy(sound)[None])[0], torch.from_numpy(phones)))
+        # HuBERT
+        sound = recording.hubert_sound
+        phones = recording.phones[phoneme_at(recording.frames, frame_times(len(sound)))]
+        accuracies.append(accuracy(classifier(torch.from_numpy(sound)[None])[0], torch.from_numpy(phones)))
+
+        # the synthesizer
         true = sentence(parts, recording)
-        noise = NOISE * torch.from_numpy(rng.standard_normal((1, sovits.dec.conv_pre.in_channels, len(true.places))))
+        shape = 1, sovits.dec.conv_pre.in_channels, len(true.alignment)
+        noise = NOISE_SCALE * torch.from_numpy(rng.standard_normal(shape))
         others = [*trials[i + 1 :], *trials[:i]]
         own = next(x for x in others if x.voice == recording.voice)
-        stranger = next(x for x in others if x.voice[1] != recording.voice[1])  # of the other sex
-        for name, other in zip(far, (own, stranger), strict=True):
+        another = next(x for x in others if x.voice[1] != recording.voice[1])  # of the other sex
+        for name, other in zip(distances, (own, another), strict=True):
             ge = sovits.style(sovits.spectrogram(torch.from_numpy(other.sound)[None]))
-            made = sovits(true.tokens[None], true.phones[None], ge, noise.float())
-            far[name].append(float((mel(sovits, made[:, 0]) - mel(sovits, true.sound[None])).abs().mean()))
-    scores = [score(parts, recording, known) for recording in trials]
-    drawn = Pairs(scores).draw(len(scores), rng)
-    guessed = [continued(parts["t2s"], [pair], rng) for pair in drawn]
-    tokens = [share(x.logits, x.labels) for x in guessed]
-    found = {"frames right": float(torch.stack(right).mean()), "tokens right": float(torch.stack(tokens).mean())}
-    return found | {f"mel distance, {name}": float(np.mean(x)) for name, x in far.items()}
+            wav = sovits(true.tokens[None], true.phones[None], ge, noise.float())
+            difference = mel(sovits, wav[:, 0]) - mel(sovits, true.sound[None])
+            distances[name].append(float(difference.abs().mean()))
+
+    # the token decoder
+    sentences = [tokenized(parts, recording, known) for recording in trials]
+    pairs = Pairs(sentences).draw(len(sentences), rng)
+    predictions = [teacher_forced(parts["t2s"], [pair], rng) for pair in pairs]
+    token_accuracies = [accuracy(x.logits, x.labels) for x in predictions]
+    return {
+        "frame accuracy": float(torch.stack(accuracies).mean()),
+        "token accuracy": float(torch.stack(token_accuracies).mean()),
+        **{f"mel distance, {name}": float(np.mean(x)) for name, x in distances.items()},
+    }
 
 
 def main() -> None:
-    """Train, save, and print what was reached."""
+    """Train, save, and print the metrics."""
     from notebooks.gpt_sovits.pipeline.frontend import Frontend
 
     recordings, trials = make_speech(WORK, Frontend)
     parts, known = networks(), train_bert.vocabulary()
-    listener = train_hubert.learn_to_listen(WORK, parts["hubert"], train_hubert.Excerpts(recordings))
-    train_sovits.learn_tokens(WORK, parts["sovits"], (told(parts["hubert"], x) for x in recordings[::SPARSE]))
+
+    # HuBERT, the tokens, and the latents of the synthesizer
+    classifier = train_hubert.train(WORK, parts["hubert"], train_hubert.Excerpts(recordings))
+    labelled = (labelled_states(parts["hubert"], x) for x in recordings[::CODEBOOK_STEP])
+    train_sovits.learn_codebook(WORK, parts["sovits"], labelled)
     sentences = Sentences([sentence(parts, x) for x in recordings], HOP)
-    train_sovits.learn_to_imagine(WORK, parts["sovits"], sentences)
-    train_bert.learn_to_read(WORK, parts["bert"], train_bert.texts(Frontend(), known))
-    train_t2s.learn_to_continue(WORK, parts["t2s"], Pairs([score(parts, x, known) for x in recordings]))
-    train_sovits.learn_to_speak(WORK, parts["sovits"], sentences)
+    train_sovits.train_latents(WORK, parts["sovits"], sentences)
+
+    # BERT, the token decoder, and the generator of the synthesizer
+    train_bert.train(WORK, parts["bert"], train_bert.texts(Frontend(), known))
+    train_t2s.train(WORK, parts["t2s"], Pairs([tokenized(parts, x, known) for x in recordings]))
+    train_sovits.train_generator(WORK, parts["sovits"], sentences)
+
     save(TINY, parts, known)
-    for what, value in reached(listener, parts, trials, known).items():
-        print(f"{what}: {value:.3f}")
+    for metric, value in evaluate(classifier, parts, trials, known).items():
+        print(f"{metric}: {value:.3f}")
 
 
 if __name__ == "__main__":

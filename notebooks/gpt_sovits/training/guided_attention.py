@@ -1,8 +1,8 @@
-"""Guided attention: heads that are taught which phone is being said, for training.
+"""Guided attention: an extra loss that teaches attention heads which phoneme is spoken.
 
-Attention finds out by itself what belongs together, but slowly, or never from two hours of speech. The teacher has told
-when every phone is said (after Tachibana et al., ICASSP 2018, who had to suppose that all last equally long).
-B: batch, H: heads, T: rows that look, P: rows that are looked at.
+Attention learns the alignment by itself, but slowly, or not at all from two hours of speech. The teacher knows when
+every phoneme is spoken, so the loss is a cross entropy (after Tachibana et al., ICASSP 2018, who had to suppose that
+all phonemes are equally long). B: batch, H: heads, T: rows of queries, P: rows of keys.
 """
 
 from __future__ import annotations
@@ -13,36 +13,38 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from notebooks.gpt_sovits.training.bert import IGNORED, share
+from notebooks.gpt_sovits.training.labels import IGNORED, accuracy
 
 
-class Gaze:
-    """Where heads look while their layers run, in a `with` block.
+class GuidedAttention:
+    """Collects the attention logits of layers while these run in its `with` block.
 
-    looks: the logits [B, H, T, P] of the heads that are taught, from a layer and what it is given.
+    attention_logits: a function of a layer and its inputs, which returns the logits [B, H, T, P] of the guided heads.
     """
 
-    def __init__(self, layers: Iterable[nn.Module], looks: Callable[..., Tensor]) -> None:
-        self.layers, self.looks = list(layers), looks
-        self.seen: list[Tensor] = []
+    def __init__(self, layers: Iterable[nn.Module], attention_logits: Callable[..., Tensor]) -> None:
+        self.layers, self.attention_logits = list(layers), attention_logits
+        self.logits: list[Tensor] = []  # [B, H, T, P] of every layer
 
-    def __enter__(self) -> Gaze:
-        self.hooks = [layer.register_forward_pre_hook(self._keep) for layer in self.layers]
+    def __enter__(self) -> GuidedAttention:
+        self.hooks = [layer.register_forward_pre_hook(self._collect) for layer in self.layers]
         return self
 
     def __exit__(self, *_: object) -> None:
         for hook in self.hooks:
             hook.remove()
 
-    def _keep(self, layer: nn.Module, given: tuple) -> None:
-        self.seen.append(self.looks(layer, *given))
+    def _collect(self, layer: nn.Module, inputs: tuple) -> None:
+        self.logits.append(self.attention_logits(layer, *inputs))
 
-    def wrong(self, places: Tensor) -> tuple[Tensor, Tensor]:
-        """Cross entropy of all that was seen, and how often the last layer was right.
+    def loss_and_accuracy(self, alignment: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean cross entropy of all layers, and the accuracy of the last one.
 
-        places: [B, T] int64, the row to look at, or IGNORED.
+        alignment: [B, T] int64, the row of keys that each row of queries should attend to, or IGNORED.
         """
-        wanted = [places[:, None].expand(x.shape[:-1]) for x in self.seen]
-        pairs = zip(self.seen, wanted, strict=True)
-        wrong = [F.cross_entropy(x.float().flatten(0, -2), y.flatten(), ignore_index=IGNORED) for x, y in pairs]
-        return torch.stack(wrong).mean(), share(self.seen[-1], wanted[-1])
+        labels = [alignment[:, None].expand(logits.shape[:-1]) for logits in self.logits]  # [B, H, T] each
+        losses = [
+            F.cross_entropy(logits.float().flatten(0, -2), label.flatten(), ignore_index=IGNORED)
+            for logits, label in zip(self.logits, labels, strict=True)
+        ]
+        return torch.stack(losses).mean(), accuracy(self.logits[-1], labels[-1])

@@ -1,18 +1,20 @@
-"""How the tiny synthesizer is trained: to say tokens of what HuBERT hears, in the voice of another recording.
+"""Trains the tiny synthesizer: from tokens of HuBERT's states to sound, in the voice of another recording.
 
-Tokens are k-means of HuBERT's states and stay so (as in GSLM, Lakhotia et al., TACL 2021), in the directions that tell
-phones apart (Fisher, 1936): a codebook that learns with the synthesizer comes to tell voice and pitch, and the decoder
-cannot guess such tokens from phones.
-VITS (Kim et al., ICML 2021) learns from a posterior of true sound, to which the prior of tokens, phones and style is
-drawn. In an hour that ends with latents that are almost all noise. Tokens tell here what is said in every frame, so the
-synthesizer is run as it will be used: first prior and flow learn latents that the true spectrum can be read from, then
-the generator learns to make them sound, by spectra. Critics have added nothing.
-B: batch, T: frames of 640 samples, N: tokens of two frames, P: phones, C: channels, F: bins of a spectrogram.
+Tokens are k-means clusters of HuBERT's states and do not change after that (as in GSLM, Lakhotia et al., TACL 2021).
+The clustering is in the directions that separate phonemes (Fisher, 1936): a codebook that learns with the synthesizer
+comes to encode voice and pitch, and the decoder cannot predict such tokens from phonemes.
+
+VITS (Kim et al., ICML 2021) learns from the posterior of recorded sound, to which the prior of tokens, phonemes and
+style is drawn. Within an hour of training that ends with latents that are almost all noise. Here the synthesizer is
+trained as it is used. First prior and flow learn latents from which a linear probe can read the true spectrum. Then the
+generator learns to turn latents into sound, by spectral losses. Discriminators have added nothing.
+
+B: batch, T: frames of 640 samples, N: tokens of two frames, P: phonemes, C: channels, G: channels of the style, F: bins
+of a spectrogram.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -26,48 +28,51 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from notebooks.gpt_sovits.network.layers import Attention, masked
-from notebooks.gpt_sovits.network.sovits import NOISE, SynthesizerTrn
-from notebooks.gpt_sovits.training.bert import IGNORED
-from notebooks.gpt_sovits.training.guided_attention import Gaze
+from notebooks.gpt_sovits.network.sovits import SynthesizerTrn
+from notebooks.gpt_sovits.pipeline.constants import NOISE_SCALE
+from notebooks.gpt_sovits.training.guided_attention import GuidedAttention
+from notebooks.gpt_sovits.training.labels import IGNORED
+from utils import files
 from utils.speech.spectra import mel_filters
-from utils.training.loop import half, matrices, optimise
+from utils.training.loop import autocast, matrices, optimise
 from utils.training.vocoder import spectral_error
 
 STEPS = {"sovits": 2000, "sound": 1500}
-RATE = 3e-3
+LEARNING_RATE = 3e-3
 SEEDS = {"sovits": 2, "sound": 6}
-BATCH, SLICE = 12, 20  # sentences of a step; frames of each that are made sound, 0.4 s
-MISTOLD = 0.1  # of the tokens that latents are made of are others, for those that will be drawn are not all right
-REFERENCE = 150  # frames of a reference at most, 3 s
-SPREAD = 40  # frames by which sentences of a batch may differ more or less
+BATCH = 12  # sentences
+SLICE_FRAMES = 20  # of each sentence that become sound, 0.4 s
+CORRUPTED_SHARE = 0.1  # of the tokens are others when latents are learned, for sampled tokens are not all right
+MAX_REFERENCE_FRAMES = 150  # 3 s
+LENGTH_SPREAD = 40  # frames by which the sentences of a batch may differ more or less
 MELS = 128
-WEIGHTS = {"latents": 15.0, "gaze": 1.0, "noise": 1.0, "mel": 15.0, "spectra": 10.0}
-GUIDED = 2  # heads that are taught which phone is said
-DEVIATION = -1.5  # logarithm of the latents': from spectra alone they would learn to have no noise
-MEAN = -4.5  # of logarithms of amplitudes in mel channels, at first
-DIRECTIONS = 60  # of pairs of states that tokens are told by, at most
+WEIGHTS = {"latents": 15.0, "attention": 1.0, "noise": 1.0, "mel": 15.0, "spectra": 10.0}  # of the losses
+GUIDED_HEADS = 2  # with guided attention to the phonemes
+LOG_DEVIATION = -1.5  # target of the latents': from spectra alone they would learn to have no noise
+MEL_BIAS = -4.5  # of logarithms of amplitudes in mel channels, at first
+MAX_DIRECTIONS = 60  # of pairs of states that tokens are clustered in
 
 
 class Sentence(NamedTuple):
-    """What there is to learn in a recording of P phones, N tokens and T = 2 N frames."""
+    """A recording of P phonemes, N tokens and T = 2 N frames."""
 
     voice: str
     phones: Tensor  # [P] int64
     tokens: Tensor  # [N] int64
-    places: Tensor  # [T] int64, which of the phones is said
+    alignment: Tensor  # [T] int64, the index of the phoneme at each frame
     sound: Tensor  # [T * 640] float32 in -1..1
 
 
 class Batch(NamedTuple):
-    """Padded sentences; masks are 1 where there is something."""
+    """Padded sentences; masks are 1 where there is no padding."""
 
     phones: Tensor  # [B, P] int64
     text_mask: Tensor  # [B, 1, P]
     tokens: Tensor  # [B, N] int64
-    places: Tensor  # [B, T] int64, IGNORED at padding
+    alignment: Tensor  # [B, T] int64, IGNORED at padding
     sound: Tensor  # [B, T * 640]
     mask: Tensor  # [B, 1, T]
-    reference: Tensor  # [B, R * 640], of the same voices
+    reference: Tensor  # [B, R * 640], other sound of the same voices
     reference_mask: Tensor  # [B, 1, R]
     starts: Tensor  # [B] int64, the first frame of each slice
 
@@ -77,14 +82,15 @@ class Sentences:
 
     def __init__(self, sentences: Sequence[Sentence], hop: int) -> None:
         """hop: samples of a frame. Sentences shorter than a slice are left out."""
-        self.sentences, self.hop = [x for x in sentences if len(x.places) >= SLICE], hop
-        self.lengths = np.array([len(x.places) for x in self.sentences])
-        self.voices: dict[str, list[int]] = {}
+        self.sentences, self.hop = [x for x in sentences if len(x.alignment) >= SLICE_FRAMES], hop
+        self.lengths = np.array([len(x.alignment) for x in self.sentences])  # frames
+        self.voices: dict[str, list[int]] = {}  # indices of their sentences
         for i, sentence in enumerate(self.sentences):
             self.voices.setdefault(sentence.voice, []).append(i)
 
     def draw(self, count: int, rng: np.random.Generator) -> Batch:
-        order = np.argsort(self.lengths + rng.uniform(0, SPREAD, len(self.lengths)))
+        """`count` sentences of about the same length, each with a reference of its voice."""
+        order = np.argsort(self.lengths + rng.uniform(0, LENGTH_SPREAD, len(self.lengths)))
         begin = rng.integers(max(1, len(order) - count + 1))
         picked = order[begin : begin + count]
         return self.batch(picked, [self.other(i, rng) for i in picked], rng)
@@ -95,22 +101,23 @@ class Sentences:
         return int(rng.choice(others)) if others else int(i)
 
     def batch(self, picked: Sequence[int], references: Sequence[int], rng: np.random.Generator) -> Batch:
+        """The sentences `picked`, each with a random cut of another one as its reference."""
         chosen, cuts = [self.sentences[i] for i in picked], []
         for i in references:
-            length = self.lengths[i]
-            start = int(rng.integers(max(1, length - REFERENCE + 1)))
-            cuts.append(self.sentences[i].sound[start * self.hop : min(length, start + REFERENCE) * self.hop])
-        lengths = torch.tensor([len(x.places) for x in chosen])
+            start = int(rng.integers(max(1, self.lengths[i] - MAX_REFERENCE_FRAMES + 1)))
+            stop = min(self.lengths[i], start + MAX_REFERENCE_FRAMES)
+            cuts.append(self.sentences[i].sound[start * self.hop : stop * self.hop])
+        lengths = torch.tensor([len(x.alignment) for x in chosen])
         return Batch(
             pad_sequence([x.phones for x in chosen], batch_first=True),
             _mask(torch.tensor([len(x.phones) for x in chosen])),
             pad_sequence([x.tokens for x in chosen], batch_first=True),
-            pad_sequence([x.places for x in chosen], batch_first=True, padding_value=IGNORED),
+            pad_sequence([x.alignment for x in chosen], batch_first=True, padding_value=IGNORED),
             pad_sequence([x.sound for x in chosen], batch_first=True),
             _mask(lengths),
             pad_sequence(cuts, batch_first=True),
             _mask(torch.tensor([len(x) // self.hop for x in cuts])),
-            torch.from_numpy(rng.integers(lengths.numpy() - SLICE + 1)),
+            torch.from_numpy(rng.integers(lengths.numpy() - SLICE_FRAMES + 1)),
         )
 
 
@@ -120,150 +127,153 @@ def _mask(lengths: Tensor) -> Tensor:
 
 
 def slices(x: Tensor, starts: Tensor, hop: int = 1) -> Tensor:
-    """[..., SLICE * hop] of x [B, ..., T * hop], from the frames `starts` [B] on."""
-    return torch.stack([row[..., start * hop : (start + SLICE) * hop] for row, start in zip(x, starts, strict=True)])
+    """[..., SLICE_FRAMES * hop] of x [B, ..., T * hop], from the frames `starts` [B] on."""
+    return torch.stack(
+        [row[..., start * hop : (start + SLICE_FRAMES) * hop] for row, start in zip(x, starts, strict=True)]
+    )
 
 
 def mel(network: SynthesizerTrn, sound: Tensor) -> Tensor:
     """Logarithms of amplitudes in mel channels, [B, MELS, T] for sound [B, T * 640]."""
     data = network.config["data"]
-    filters = torch.from_numpy(mel_filters(data["filter_length"], MELS, data["sampling_rate"])).float()
-    return (network.spectrogram(sound).transpose(1, 2) @ filters).clamp_min(1e-3).log().transpose(1, 2)
+    filters = torch.from_numpy(mel_filters(data["filter_length"], MELS, data["sampling_rate"])).float()  # [F, MELS]
+    amplitudes = network.spectrogram(sound).transpose(1, 2) @ filters  # [B, T, MELS]
+    return amplitudes.clamp_min(1e-3).log().transpose(1, 2)
 
 
 # --- tokens -------------------------------------------------------------------------------------------------------
 
 
-def learn_tokens(work: Path, network: SynthesizerTrn, heard: Iterable[tuple[Tensor, Tensor]]) -> None:
-    """Put the codebook where k-means of pairs of HuBERT's states ends; a token is the nearest to two frames.
+def learn_codebook(work: Path, network: SynthesizerTrn, labelled: Iterable[tuple[Tensor, Tensor]]) -> None:
+    """Set the codebook to the k-means centres of pairs of HuBERT's states; a token is the nearest to two frames.
 
-    heard: states [T, C] and the phone [T] int64 that is said at each. What does not tell phones apart is left out of
-    what k-means sees, and what varies within a phone is 1 in every direction.
+    labelled: states [T, C] and the phoneme [T] int64 at each. The states are projected to the directions that separate
+    phonemes, in which the variance within a phoneme is 1.
     """
     proj, embed, width = network.ssl_proj, network.codebook.embed, network.ssl_proj.in_channels
-    if not (kept := work / "codebook.safetensors").exists():
-        even = [(x[: len(x) // 2 * 2], phones[: len(x) // 2 * 2 : 2]) for x, phones in heard]
-        pairs = torch.cat([x.reshape(-1, 2 * width) for x, _ in even]).double().numpy()
-        phones = torch.cat([phones for _, phones in even]).numpy()
-        lines = LinearDiscriminantAnalysis().fit(pairs, phones).scalings_[:, : min(DIRECTIONS, width)]
-        seen, directions = pairs @ lines, lines.shape[1]
-        clusters = KMeans(len(embed), n_init=1, random_state=SEEDS["sovits"]).fit(seen)
-        found = {"proj": torch.zeros_like(proj.weight), "embed": torch.zeros_like(embed)}
-        found["proj"][:directions] = torch.from_numpy(lines.T.reshape(-1, 2, width)).mT
-        found["embed"][:, :directions] = torch.from_numpy(clusters.cluster_centers_)
-        save_file(found, kept.with_suffix(".partial"))
-        os.replace(kept.with_suffix(".partial"), kept)
-    found = load_file(kept)
+    if not (file := work / "codebook.safetensors").exists():
+        even = [(x[: len(x) // 2 * 2], phones[: len(x) // 2 * 2 : 2]) for x, phones in labelled]
+        pairs = torch.cat([x.reshape(-1, 2 * width) for x, _ in even]).double().numpy()  # [pairs, 2 C]
+        phones = torch.cat([phones for _, phones in even]).numpy()  # [pairs]
+        lines = LinearDiscriminantAnalysis().fit(pairs, phones).scalings_[:, : min(MAX_DIRECTIONS, width)]
+        projected, directions = pairs @ lines, lines.shape[1]  # [pairs, directions]
+        clusters = KMeans(len(embed), n_init=1, random_state=SEEDS["sovits"]).fit(projected)
+        codebook = {"proj": torch.zeros_like(proj.weight), "embed": torch.zeros_like(embed)}
+        codebook["proj"][:directions] = torch.from_numpy(lines.T.reshape(-1, 2, width)).mT
+        codebook["embed"][:, :directions] = torch.from_numpy(clusters.cluster_centers_)
+        with files.replaced(file) as written:
+            save_file(codebook, written)
+    codebook = load_file(file)
     with torch.no_grad():
-        proj.weight.copy_(found["proj"])
+        proj.weight.copy_(codebook["proj"])
         proj.bias.zero_()
-    embed.copy_(found["embed"])
+    embed.copy_(codebook["embed"])
 
 
 # --- latents ------------------------------------------------------------------------------------------------------
 
 
 def latents(
-    network: SynthesizerTrn, tokens: Tensor, given: Batch, rng: np.random.Generator
+    network: SynthesizerTrn, tokens: Tensor, batch: Batch, rng: np.random.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Latents [B, C, T] of a batch as the synthesizer makes them in use, of tokens [B, N], logarithms of their
-    deviations, and the style [B, G, 1] of the references."""
-    mask, frames = given.mask, given.mask.shape[2]
-    draw = torch.Generator().manual_seed(int(rng.integers(2**31)))
-    noise = NOISE * torch.randn(len(mask), network.dec.conv_pre.in_channels, frames, generator=draw)
-    ge = network.style(network.spectrogram(given.reference), mask=given.reference_mask)
-    _, mean, logs = network.prior(tokens, given.phones, ge, frames, mask, given.text_mask)
+    """Latents [B, C, T] of tokens [B, N] as in inference, the logarithms of their deviations [B, C, T], and the style
+    embedding [B, G, 1] of the references."""
+    mask, frames = batch.mask, batch.mask.shape[2]
+    generator = torch.Generator().manual_seed(int(rng.integers(2**31)))
+    noise = NOISE_SCALE * torch.randn(len(mask), network.dec.conv_pre.in_channels, frames, generator=generator)
+    ge = network.style(network.spectrogram(batch.reference), mask=batch.reference_mask)  # [B, G, 1]
+    _, mean, logs = network.prior(tokens, batch.phones, ge, frames, mask, batch.text_mask)  # [B, C, T] each
     return network.flow(masked(mean + noise * logs.exp(), mask), ge, mask, reverse=True), logs, ge
 
 
-def mistold(tokens: Tensor, mask: Tensor, rng: np.random.Generator) -> Tensor:
-    """Tokens [B, N] of which a share MISTOLD are exchanged for others of the batch.
+def corrupt_tokens(tokens: Tensor, mask: Tensor, rng: np.random.Generator) -> Tensor:
+    """Tokens [B, N] of which CORRUPTED_SHARE are exchanged for others of the batch; mask: [B, 1, T], of the frames."""
+    valid = mask[:, 0, ::2] > 0  # [B, N]
+    wrong = valid & torch.from_numpy(rng.random(valid.shape) < CORRUPTED_SHARE)
+    others = tokens[valid]  # without padding
+    replacements = others[torch.from_numpy(rng.integers(len(others), size=int(wrong.sum())))]
+    return tokens.index_put((wrong,), replacements)
 
-    mask: [B, 1, T], 1 where there is a frame.
+
+def prior_losses(both: nn.ModuleDict, batch: Batch, rng: np.random.Generator) -> tuple[dict[str, Tensor], Tensor]:
+    """The losses of a batch's latents, named as in WEIGHTS, and the accuracy of the guided attention.
+
+    both: the synthesizer as "network", and as "mel" the probe of `mel_probe`. Unlike sound, of which only short slices
+    can be synthesized, all latents can be compared with the spectrum.
     """
-    there = mask[:, 0, ::2] > 0
-    wrong, others = there & torch.from_numpy(rng.random(there.shape) < MISTOLD), tokens[there]
-    chosen = others[torch.from_numpy(rng.integers(len(others), size=int(wrong.sum())))]
-    return tokens.index_put((wrong,), chosen)
+    network, mask = both["network"], batch.mask
+    tokens = corrupt_tokens(batch.tokens, mask, rng) if both.training else batch.tokens
+    with autocast(), GuidedAttention([network.enc_p.mrte.cross_attention], attention_logits) as attention:
+        z, logs, _ = latents(network, tokens, batch, rng)  # [B, C, T] each
+        predicted = both["mel"](z)  # [B, MELS, T]
+    attention_loss, attention_accuracy = attention.loss_and_accuracy(batch.alignment)
+    frames = mask.sum()
+    difference = masked(predicted.float() - mel(network, batch.sound), mask).abs().sum() / (frames * MELS)
+    deviation = masked(logs.float() - LOG_DEVIATION, mask).square().sum() / (frames * logs.shape[1])
+    return {"latents": difference, "attention": attention_loss, "noise": deviation}, attention_accuracy
 
 
-def imagine(both: nn.ModuleDict, given: Batch, rng: np.random.Generator) -> tuple[dict[str, Tensor], Tensor]:
-    """How wrong latents of a batch are, those of WEIGHTS, and the share of frames that look at their phone.
-
-    both: the synthesizer under "network", and under "mel" what reads mel channels from latents: slices of sound are
-    short, but all latents can be told what they are to be.
-    """
-    network, mask = both["network"], given.mask
-    tokens = mistold(given.tokens, mask, rng) if both.training else given.tokens
-    with half(), Gaze([network.enc_p.mrte.cross_attention], looks) as gaze:
-        z, logs, _ = latents(network, tokens, given, rng)
-        told = both["mel"](z)
-    elsewhere, right = gaze.wrong(given.places)
-    wrong = masked(told.float() - mel(network, given.sound), mask).abs().sum() / (mask.sum() * MELS)
-    off = masked(logs.float() - DEVIATION, mask).square().sum() / (mask.sum() * logs.shape[1])
-    return {"latents": wrong, "gaze": elsewhere, "noise": off}, right
+def mel_probe(network: SynthesizerTrn) -> nn.Conv1d:
+    """A linear probe, untrained, that reads mel channels [B, MELS, T] from latents [B, C, T]."""
+    probe = nn.Conv1d(network.dec.conv_pre.in_channels, MELS, 1)
+    probe.bias.data.fill_(MEL_BIAS)
+    return probe
 
 
-def reader(network: SynthesizerTrn) -> nn.Conv1d:
-    """The line that reads mel channels from latents, untrained."""
-    line = nn.Conv1d(network.dec.conv_pre.in_channels, MELS, 1)
-    line.bias.data.fill_(MEAN)
-    return line
-
-
-def looks(attention: Attention, frames: Tensor, text: Tensor, mask: Tensor | None) -> Tensor:
-    """Logits [B, GUIDED, T, P] of where the first heads look; frames: [B, C, T], text: [B, C, P], mask: [B, 1, P]."""
-    maps = attention.conv_q(frames), attention.conv_k(text)
-    query, keys = (x.unflatten(1, (attention.heads, -1))[:, :GUIDED] for x in maps)
-    scores = query.mT @ keys / attention.temperature
+def attention_logits(attention: Attention, frames: Tensor, text: Tensor, mask: Tensor | None) -> Tensor:
+    """Attention logits [B, GUIDED_HEADS, T, P]; frames: [B, C, T], text: [B, C, P], mask: [B, 1, P]."""
+    query, keys = (
+        x.unflatten(1, (attention.heads, -1))[:, :GUIDED_HEADS]
+        for x in (attention.conv_q(frames), attention.conv_k(text))
+    )  # [B, GUIDED_HEADS, C / H, T], [B, GUIDED_HEADS, C / H, P]
+    scores = query.mT @ keys / attention.temperature  # [B, GUIDED_HEADS, T, P]
     return scores if mask is None else scores.masked_fill(mask[:, None] == 0, -torch.inf)
 
 
-def learn_to_imagine(work: Path, network: SynthesizerTrn, sentences: Sentences) -> None:
-    """Teach the synthesizer latents that tell the spectrum."""
-    network.enc_p.proj.bias.data.chunk(2)[1].fill_(DEVIATION)
-    both = nn.ModuleDict({"network": network, "mel": reader(network)})
+def train_latents(work: Path, network: SynthesizerTrn, sentences: Sentences) -> None:
+    """Train prior, flow and style encoder to latents from which the spectrum can be read."""
+    network.enc_p.proj.bias.data.chunk(2)[1].fill_(LOG_DEVIATION)
+    both = nn.ModuleDict({"network": network, "mel": mel_probe(network)})
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
-        errors, right = imagine(both, sentences.draw(BATCH, rng), rng)
-        return _weighed(errors) | {"gaze right": right}
+        losses, attention_accuracy = prior_losses(both, sentences.draw(BATCH, rng), rng)
+        return _with_total(losses) | {"attention accuracy": attention_accuracy}
 
     hidden = matrices(network.enc_p, network.flow, network.ref_enc)
-    optimise(work / "sovits.pt", both, loss, **_settings("sovits"), muon=hidden)
+    optimise(work / "sovits.pt", both, loss, **_schedule("sovits"), muon=hidden)
 
 
 # --- sound --------------------------------------------------------------------------------------------------------
 
 
-def aloud(network: SynthesizerTrn, given: Batch, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Slices of a batch as the generator makes them of latents, which stay as they are, and true ones, both
-    [B, 1, SLICE * 640]."""
-    with torch.no_grad(), half():
-        z, _, ge = latents(network, given.tokens, given, rng)
-    with half():
-        made = network.dec(slices(z, given.starts), ge)
-    return made.float(), slices(given.sound[:, None], given.starts, network.dec.hop)
+def generate_slices(network: SynthesizerTrn, batch: Batch, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """Generated and target slices of sound, both [B, 1, SLICE_FRAMES * 640]; the latents are detached."""
+    with torch.no_grad(), autocast():
+        z, _, ge = latents(network, batch.tokens, batch, rng)  # [B, C, T], _, [B, G, 1]
+    with autocast():
+        generated = network.dec(slices(z, batch.starts), ge)
+    return generated.float(), slices(batch.sound[:, None], batch.starts, network.dec.hop)
 
 
-def apart(network: SynthesizerTrn, made: Tensor, true: Tensor) -> dict[str, Tensor]:
-    """How far spectra of slices [B, 1, S] are apart."""
-    far = (mel(network, made[:, 0]) - mel(network, true[:, 0])).abs().mean()
-    return {"mel": far, "spectra": spectral_error(made, true)}
+def spectral_losses(network: SynthesizerTrn, generated: Tensor, target: Tensor) -> dict[str, Tensor]:
+    """The differences of spectra of slices [B, 1, S], named as in WEIGHTS."""
+    difference = (mel(network, generated[:, 0]) - mel(network, target[:, 0])).abs().mean()
+    return {"mel": difference, "spectra": spectral_error(generated, target)}
 
 
-def learn_to_speak(work: Path, network: SynthesizerTrn, sentences: Sentences) -> None:
-    """Teach the generator sound by spectra."""
+def train_generator(work: Path, network: SynthesizerTrn, sentences: Sentences) -> None:
+    """Train the generator to turn latents into sound, by spectral losses."""
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
-        made, true = aloud(network, sentences.draw(BATCH, rng), rng)
-        return _weighed(apart(network, made, true))
+        generated, target = generate_slices(network, sentences.draw(BATCH, rng), rng)
+        return _with_total(spectral_losses(network, generated, target))
 
-    optimise(work / "sound.pt", network.dec, loss, **_settings("sound"), muon=matrices(network.dec))
-
-
-def _weighed(parts: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {"loss": sum(WEIGHTS[key] * x for key, x in parts.items())} | parts
+    optimise(work / "sound.pt", network.dec, loss, **_schedule("sound"), muon=matrices(network.dec))
 
 
-def _settings(stage: str) -> dict[str, float]:
-    return {"steps": STEPS[stage], "rate": RATE, "seed": SEEDS[stage]}
+def _with_total(losses: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {"loss": sum(WEIGHTS[name] * x for name, x in losses.items())} | losses
+
+
+def _schedule(stage: str) -> dict[str, float]:
+    return {"steps": STEPS[stage], "rate": LEARNING_RATE, "seed": SEEDS[stage]}
