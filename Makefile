@@ -41,7 +41,7 @@ lab: env
 	@$(VENV_PYTHON) -m jupyter lab --ServerApp.ip=127.0.0.1 --LabApp.default_url=/lab/tree/README.md $(LAB_ARGS)
 
 test: env
-	@$(VENV_PYTHON) -m utils.setup.offline $(VENV_PYTHON) -m pytest -n 2 --dist loadfile \
+	@$(VENV_PYTHON) -m utils.setup.offline $(VENV_PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
 	  --durations=20 --durations-min=1 $(ARGS)
 
 # CASE: a notebook, utils, or changed (what differs from main; on main, what the last day changed).
