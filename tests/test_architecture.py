@@ -20,18 +20,14 @@ MODULES = sorted(
 )
 LAYERS = (  # lowest first: a module imports those of its own layer and of lower ones
     {"pipeline", "network", "data", "server"},  # `server` is deepseek_serving's
-    {"convert"},
+    {"convert", "figures"},
     {"measuring"},
     {"training"},
-    {"demo", "figures", "__main__"},
+    {"demo", "__main__"},
 )
 LEVELS = {name: level for level, names in enumerate(LAYERS) for name in names}
 NOT_IN_A_PIPELINE = {"notebooks", "utils", "torch", "transformers"}
 FIELDS_OF_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
-EXCEPTIONS = {  # (importer, imported), (module, private attribute)
-    ("notebooks.gpt_sovits.training.samples", "notebooks.gpt_sovits.figures"),
-    ("notebooks.sambert_hifigan.training.samples", "notebooks.sambert_hifigan.figures"),
-}
 
 
 def case(module: str) -> str | None:
@@ -62,10 +58,7 @@ def test_no_notebook_imports_another(module):
 def test_no_cycles():
     """A module that its own imports lead back to could not be read before the others."""
     assert not [
-        (module, name)
-        for module in MODULES
-        for name in sources.imported(module)
-        if module in sources.reachable(name) and (module, name) not in EXCEPTIONS
+        (module, name) for module in MODULES for name in sources.imported(module) if module in sources.reachable(name)
     ]
 
 
@@ -80,7 +73,6 @@ def test_no_layer_imports_a_higher_one():
         if case(module) and question(module)
         for name in sources.imported(module)
         if case(name) and LEVELS.get(question(name), 0) > LEVELS.get(question(module), len(LAYERS))
-        if (module, name) not in EXCEPTIONS
     ]
 
 
@@ -112,7 +104,7 @@ def test_measuring_uses_public_names():
                 continue
             names = {name for name in names if name.startswith("_") and not name.endswith("__")}
             private |= {(module, name) for name in names - FIELDS_OF_TUPLES}
-    assert private <= EXCEPTIONS, sorted(private - EXCEPTIONS)
+    assert not private
 
 
 def test_utils_imports_no_notebook():
