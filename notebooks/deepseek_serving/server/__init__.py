@@ -1,5 +1,3 @@
 """Serve a model repository by OpenVINO Model Server or by a local server: `serve`."""
 
 from notebooks.deepseek_serving.server.process import KINDS, Server, ServerFailed, serve
-
-__all__ = ["KINDS", "Server", "ServerFailed", "serve"]

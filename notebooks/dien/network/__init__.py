@@ -3,15 +3,3 @@
 from notebooks.dien.network.checkpoint import load_tiny, save_tiny
 from notebooks.dien.network.dien import CODED, DIEN, EVOLUTIONS, INPUTS, PAPER, Config
 from notebooks.dien.network.released import load_released
-
-__all__ = [
-    "CODED",
-    "DIEN",
-    "EVOLUTIONS",
-    "INPUTS",
-    "PAPER",
-    "Config",
-    "load_released",
-    "load_tiny",
-    "save_tiny",
-]

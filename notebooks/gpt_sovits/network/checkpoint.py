@@ -33,12 +33,17 @@ CONFIG, WEIGHTS, PICKLED = "config.json", "model.safetensors", "pytorch_model.bi
 PARTS = ("t2s", "sovits", "hubert", "bert")
 RELEASED_FOLDERS = {"hubert": "chinese-hubert-base", "bert": "chinese-roberta-wwm-ext-large"}
 RELEASED_FILES = {"t2s": "*.ckpt", "sovits": "*.pth"}
-ZIP, NEWER = b"PK", {b"02": "v3", b"03": "v3", b"04": "v4"}  # what files begin with: these are not for this network
-REPLACED = (b"05", b"06")  # v2Pro, v2ProPlus
-NORMED = (("weight_g", "weight_v"), ("parametrizations.weight.original0", "parametrizations.weight.original1"))
+# the first two bytes of a file: of torch.save, of versions that this network is not for, of v2Pro and v2ProPlus
+ZIP_MAGIC = b"PK"
+UNSUPPORTED_MAGIC = {b"02": "v3", b"03": "v3", b"04": "v4"}
+V2PRO_MAGIC = (b"05", b"06")
+WEIGHT_NORM_KEYS = (
+    ("weight_g", "weight_v"),
+    ("parametrizations.weight.original0", "parametrizations.weight.original1"),
+)
 CODEBOOK_STATE = re.compile(r"quantizer\.vq\.layers\.0\._codebook\.(inited|cluster_size|embed_avg)")  # training's
 UNUSED_LAYERS = 2  # BERT's last ones: its features are hidden_states[-3]
-HEADS = re.compile(r"pooler\..*|cls\..*|embeddings\.position_ids")
+UNUSED_HEADS = re.compile(r"pooler\..*|cls\..*|embeddings\.position_ids")
 UNMASKED = "sdpa_unmasked"  # attention as usual; transformers makes masks only for the names it knows, untraceable ones
 AttentionInterface.register(UNMASKED, sdpa_attention_forward)
 
@@ -56,13 +61,13 @@ class Restored(io.FileIO):
     def readinto(self, buffer) -> int:
         start = self.tell()
         count = super().readinto(buffer)
-        for i in range(start, min(len(ZIP), start + count)):
-            memoryview(buffer)[i - start] = ZIP[i]
+        for i in range(start, min(len(ZIP_MAGIC), start + count)):
+            memoryview(buffer)[i - start] = ZIP_MAGIC[i]
         return count
 
     def read(self, size: int = -1) -> bytes:
         start = self.tell()
-        content = ZIP[start:] + super().read(size)[max(0, len(ZIP) - start) :]
+        content = ZIP_MAGIC[start:] + super().read(size)[max(0, len(ZIP_MAGIC) - start) :]
         return content if size < 0 else content[:size]
 
 
@@ -125,7 +130,7 @@ def load_bert(folder: str | Path) -> BertModel:
 def hubert(config: Mapping, tensors: Mapping[str, Tensor], source: str | Path) -> HubertModel:
     """HuBERT of a configuration and tensors under the names of any release; source: its name in error messages."""
     tensors = {key.removeprefix("hubert."): x for key, x in tensors.items()}
-    for old, new in zip(*NORMED, strict=True):
+    for old, new in zip(*WEIGHT_NORM_KEYS, strict=True):
         tensors = {re.sub(rf"\.{old}$", f".{new}", key): x for key, x in tensors.items()}
     return _library(HubertModel, HubertConfig.from_dict(dict(config)), tensors, source, optional=("masked_spec_embed",))
 
@@ -139,7 +144,7 @@ def bert(config: Mapping, tensors: Mapping[str, Tensor], source: str | Path) -> 
     depth = settings.num_hidden_layers
     settings.num_hidden_layers = depth - UNUSED_LAYERS
     layers = "|".join(str(depth - 1 - i) for i in range(UNUSED_LAYERS))
-    unused = re.compile(rf"{HEADS.pattern}|encoder\.layer\.({layers})\..*")
+    unused = re.compile(rf"{UNUSED_HEADS.pattern}|encoder\.layer\.({layers})\..*")
     network = _library(BertModel, settings, tensors, source, unused, add_pooling_layer=False)
     network.config.num_hidden_layers = depth  # as its file says
     return network
@@ -184,7 +189,7 @@ def folded(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     A length is the norm over all axes on which it has one entry. Pairs that do not fit stay as they are.
     """
     plain = dict(tensors)
-    for length, direction in NORMED:
+    for length, direction in WEIGHT_NORM_KEYS:
         for key in [key for key in plain if key.endswith(f".{direction}")]:
             name = key.removesuffix(direction)
             v, g = plain[key].float(), plain.get(name + length)
@@ -215,11 +220,13 @@ def _released(path: Path) -> tuple[dict, dict[str, Tensor]]:
     """Configuration and tensors of a released file."""
     try:
         with path.open("rb") as file:
-            magic = file.read(len(ZIP))
-        if magic in NEWER:
-            raise ValueError(f"{path} is a SoVITS {NEWER[magic]}, a network that is not here. Take v1, v2 or v2Pro.")
+            magic = file.read(len(ZIP_MAGIC))
+        if magic in UNSUPPORTED_MAGIC:
+            raise ValueError(
+                f"{path} is a SoVITS {UNSUPPORTED_MAGIC[magic]}, a network that is not here. Take v1, v2 or v2Pro."
+            )
         with Restored(path) as restored, torch.serialization.safe_globals([(HParams, "utils.HParams")]):
-            stored = load_torch(restored if magic in REPLACED else path)
+            stored = load_torch(restored if magic in V2PRO_MAGIC else path)
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error}). Name a GPT-SoVITS file, or a folder with one.") from error
     config = _plain(stored.get("config")) if isinstance(stored, dict) else None

@@ -20,24 +20,3 @@ from .cloner import (
     Utterance,
     VoiceCloner,
 )
-
-__all__ = [
-    "BERT",
-    "FP32_SUBMODELS",
-    "HUBERT_RATE_HZ",
-    "KERNEL_CACHE",
-    "MAX_SPEED",
-    "MIN_SPEED",
-    "NOISE_SCALE",
-    "PAUSE_S",
-    "SETTINGS_FILE",
-    "SILENCE_SAMPLES",
-    "SPARE_TOKENS",
-    "SPEAKER_SIZE",
-    "SUBMODELS",
-    "TOKENS_PER_PHONEME",
-    "VOCABULARY_FILE",
-    "Timings",
-    "Utterance",
-    "VoiceCloner",
-]

@@ -22,7 +22,7 @@ SYMBOL_NAMES = {
 
 
 def normalise(text: str) -> str:
-    """What is said: kana, kanji and numbers, Latin words as they are, and the marks , . ! ? - … for pauses."""
+    """A text in kana, kanji and numbers, Latin words as they are, and the marks , . ! ? - … for pauses."""
     text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)
     text = re.sub(r"([$¥€£])\s?(\d+(?:\.\d+)?)", r"\2\1", text)
     text = re.sub(r"(?<!\d)([01]?\d|2[0-4]):([0-5]\d)(?!\d)", _time, text)

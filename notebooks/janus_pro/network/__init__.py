@@ -16,20 +16,3 @@ from notebooks.janus_pro.network.checkpoint import (
     save_tiny,
     system_prompt,
 )
-
-__all__ = [
-    "AUTOENCODERS",
-    "PADDING",
-    "PARTS",
-    "TOWERS",
-    "UNUSED",
-    "canonical_name",
-    "canonical_tensors",
-    "configuration",
-    "encode_pictures",
-    "guidance",
-    "load",
-    "load_weights",
-    "save_tiny",
-    "system_prompt",
-]

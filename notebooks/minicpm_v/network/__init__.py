@@ -2,5 +2,3 @@
 
 from notebooks.minicpm_v.network.checkpoint import PARTS, load, save_tiny, scale
 from notebooks.minicpm_v.network.model import MiniCPMV
-
-__all__ = ["PARTS", "MiniCPMV", "load", "save_tiny", "scale"]

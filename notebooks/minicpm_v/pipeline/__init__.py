@@ -13,17 +13,3 @@ from .chat import (
     only_last,
     open_picture,
 )
-
-__all__ = [
-    "IMAGE_TOKENS",
-    "MAX_PIXELS",
-    "MAX_ASPECT_RATIO",
-    "PARTS",
-    "UNKNOWN",
-    "Timings",
-    "Picture",
-    "Turn",
-    "VisionChat",
-    "only_last",
-    "open_picture",
-]

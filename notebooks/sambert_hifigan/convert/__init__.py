@@ -11,15 +11,3 @@ from .voice import (
     source,
     to_ir,
 )
-
-__all__ = [
-    "MODELS",
-    "PRECISIONS",
-    "Encoder",
-    "decoder_step",
-    "duration_step",
-    "prepare",
-    "quantize",
-    "source",
-    "to_ir",
-]

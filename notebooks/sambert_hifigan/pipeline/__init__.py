@@ -15,19 +15,3 @@ from .synthesizer import (
     source_inputs,
     stretch,
 )
-
-__all__ = [
-    "CONFIG",
-    "FP32_PROPERTIES",
-    "MAX_SPEED",
-    "MIN_SPEED",
-    "SPEAKERS",
-    "Spoken",
-    "Synthesizer",
-    "band_of",
-    "frames_of",
-    "parts_of",
-    "read_embedding",
-    "source_inputs",
-    "stretch",
-]
