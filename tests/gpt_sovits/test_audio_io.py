@@ -99,10 +99,10 @@ def test_clipping_is_told():
 def test_silence_at_the_ends_is_told_and_is_no_speech():
     samples = np.concatenate([np.zeros(RATE), tone(3), np.zeros(RATE // 2)])
     found = read((samples, RATE))
-    assert found.spoken == pytest.approx(3, abs=0.05)
+    assert found.speech_s == pytest.approx(3, abs=0.05)
     assert found.notes[0].startswith("The recording has 1.0 s without speech at its beginning and 0.5 s at its end.")
     click = read((np.append(np.zeros(4 * RATE), 1.0), RATE))
-    assert click.spoken == pytest.approx(0, abs=0.05) and "4.0 s without speech at its beginning" in click.notes[0]
+    assert click.speech_s == pytest.approx(0, abs=0.05) and "4.0 s without speech at its beginning" in click.notes[0]
     assert read((samples[RATE // 2 :], RATE)).notes == []
     (note,) = read((np.concatenate([tone(3), np.zeros(2 * RATE)]), RATE)).notes
     assert note.startswith("The recording has 0.0 s without speech at its beginning and 2.0 s at its end.")

@@ -22,7 +22,7 @@ from notebooks.gpt_sovits.network.checkpoint import (
 from tests.gpt_sovits import small
 
 NORMED = re.compile(r".*(dec\.ups|dec\.resblocks|enc\.(in_layers|res_skip_layers|cond_layer)).*\.weight")
-OLD, NEW = checkpoint.NORMED
+OLD, NEW = checkpoint.WEIGHT_NORM_KEYS
 
 
 def normed(tensors: dict[str, torch.Tensor], names=OLD) -> dict[str, torch.Tensor]:

@@ -222,9 +222,8 @@ def _released(path: Path) -> tuple[dict, dict[str, Tensor]]:
         with path.open("rb") as file:
             magic = file.read(len(ZIP_MAGIC))
         if magic in UNSUPPORTED_MAGIC:
-            raise ValueError(
-                f"{path} is a SoVITS {UNSUPPORTED_MAGIC[magic]}, a network that is not here. Take v1, v2 or v2Pro."
-            )
+            version = UNSUPPORTED_MAGIC[magic]
+            raise ValueError(f"{path} is a SoVITS {version}, a network that is not here. Take v1, v2 or v2Pro.")
         with Restored(path) as restored, torch.serialization.safe_globals([(HParams, "utils.HParams")]):
             stored = load_torch(restored if magic in V2PRO_MAGIC else path)
     except OSError as error:
