@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from utils.models.tensors import faults, save_half
+from utils.models.tensors import save_half, tensor_mismatches
 from utils.weights import load_torch
 
 Size = int | tuple[int, int]
@@ -293,7 +293,9 @@ def _fill(network: nn.Module, tensors: dict[str, Tensor], source: Path) -> nn.Mo
     """Load the tensors into the network, all of them or none."""
     own = network.state_dict()
     shapes = ({key: x.shape for key, x in some.items()} for some in (own, tensors))
-    if mismatches := faults(*shapes, not_finite=[key for key, x in tensors.items() if not torch.isfinite(x).all()]):
+    if mismatches := tensor_mismatches(
+        *shapes, not_finite=[key for key, x in tensors.items() if not torch.isfinite(x).all()]
+    ):
         raise ValueError(f"{source} is no checkpoint of this {type(network).__name__}. Tensors {mismatches}.")
     network.load_state_dict(tensors)
     return network.eval()

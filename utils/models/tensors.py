@@ -22,7 +22,7 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:MAX_LISTED]) + more
 
 
-def faults(
+def tensor_mismatches(
     expected: Mapping[str, Sequence[int]],
     found: Mapping[str, Sequence[int]],
     *,

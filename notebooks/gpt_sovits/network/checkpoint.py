@@ -26,7 +26,7 @@ from transformers.utils import logging
 from notebooks.gpt_sovits.network.sovits import SynthesizerTrn
 from notebooks.gpt_sovits.network.t2s import Text2SemanticDecoder
 from notebooks.gpt_sovits.pipeline.constants import VERSIONS
-from utils.models.tensors import faults, listed, read_json, save_half
+from utils.models.tensors import listed, read_json, save_half, tensor_mismatches
 from utils.weights import load_torch
 
 CONFIG, WEIGHTS, PICKLED = "config.json", "model.safetensors", "pytorch_model.bin"
@@ -251,7 +251,7 @@ def _check(expected: Mapping, tensors: Mapping[str, Tensor], source: str | Path,
     """Raise ValueError, which lists all differences, unless the tensors are those expected and finite."""
     not_finite = [key for key in expected if key in tensors and not torch.isfinite(tensors[key]).all()]
     shapes = [{key: x.shape for key, x in state.items()} for state in (expected, tensors)]
-    if mismatches := faults(*shapes, not_finite=not_finite, **allowed):
+    if mismatches := tensor_mismatches(*shapes, not_finite=not_finite, **allowed):
         raise ValueError(
             f"{source} is no checkpoint of the network that its configuration describes. Tensors {mismatches}. "
             "Fetch it again, or name the file of the right part and version."

@@ -26,7 +26,7 @@ from transformers import (
 )
 from transformers.models.janus.processing_janus import DEFAULT_SYSTEM_PROMPT
 
-from utils.models.tensors import faults, read_json, save_half, shards
+from utils.models.tensors import read_json, save_half, shards, tensor_mismatches
 
 PARTS = (
     "model.vision_model",
@@ -275,6 +275,6 @@ def _located_tensors(model: JanusForConditionalGeneration, folder: Path) -> dict
     """The tensors of a checkpoint; ValueError unless they are those of the network, and no others."""
     expected = {key: tuple(x.shape) for key, x in model.state_dict().items()}
     stored = _stored_tensors(folder)
-    if mismatches := faults(expected, {key: x.shape for key, x in stored.items()}, unused=UNUSED):
+    if mismatches := tensor_mismatches(expected, {key: x.shape for key, x in stored.items()}, unused=UNUSED):
         raise ValueError(f"{folder} is no Janus-Pro of the sizes in its config.json. Tensors {mismatches}.")
     return stored

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from notebooks.minicpm_v.network.model import MiniCPMV, grid_positions
-from utils.models.tensors import faults, read_json, save_half, shards
+from utils.models.tensors import read_json, save_half, shards, tensor_mismatches
 
 PARTS = ("vpm", "resampler", "llm")
 NAME = "MiniCPM-V"  # in messages
@@ -103,7 +103,7 @@ def _located_tensors(model: MiniCPMV, folder: Path) -> dict[str, StoredTensor]:
         stored.setdefault(HEAD, stored[EMBEDDINGS])
     unused = re.compile(UNUSED.format(dropped=model.dropped))
     shapes = {key: x.shape for key, x in stored.items()}
-    if mismatches := faults(expected, shapes, optional=(TABLE,), unused=unused):
+    if mismatches := tensor_mismatches(expected, shapes, optional=(TABLE,), unused=unused):
         raise ValueError(
             f"{folder} is no MiniCPM-V {model.version} of the sizes in its config.json. Tensors {mismatches}."
         )

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from utils.models.tensors import faults, save_half
+from utils.models.tensors import save_half, tensor_mismatches
 from utils.weights import load_torch
 
 CONFIG, WEIGHTS = "config.yaml", "model.safetensors"
@@ -78,7 +78,7 @@ def check(
     """Raise a ValueError that lists all tensors with other names or shapes, or with values that are not finite."""
     broken = [key for key, x in tensors.items() if not torch.isfinite(x).all()]
     shapes = {key: x.shape for key, x in tensors.items()}
-    if differences := faults(expected, shapes, optional=set(optional), not_finite=broken):
+    if differences := tensor_mismatches(expected, shapes, optional=set(optional), not_finite=broken):
         raise ValueError(f"{source} is no checkpoint of the network in its {CONFIG}. Tensors {differences}.")
 
 

@@ -19,10 +19,11 @@ import numpy as np
 import skimage.data
 
 from notebooks.wav2lip.data import heads
-from notebooks.wav2lip.data.speech import HELD_OUT_VOICES, VOICES, Speech, articulation, synthesise
+from notebooks.wav2lip.data.speech import HELD_OUT_VOICES, VOICES, articulation
 from notebooks.wav2lip.pipeline import MEL_RATE, PADS, SAMPLE_RATE, SIDE, WINDOW, chunk_starts, melspectrogram
 from notebooks.wav2lip.pipeline.media import Writer
 from utils import paths
+from utils.speech.espeak import Speech, synthesise
 from utils.speech.sentences.english import HELD_OUT, TRAINING
 
 FPS = 25  # frames a second

@@ -1,29 +1,13 @@
-"""Synthesises speech with known times of all phonemes, and the shape of the mouth for it, as training data.
+"""The shape of the mouth for speech whose phonemes have known times (`utils.speech.espeak`), as training data.
 
-The voices are those of espeak-ng, called through its C library (`speak_lib.h`; the wheel `espeakng-loader` holds the
-library and its data). The mouth follows a table of poses by phoneme.
+The mouth follows a table of poses by phoneme.
 """
 
 from __future__ import annotations
 
-import ctypes
-from dataclasses import dataclass
-from functools import cache
-from itertools import pairwise
-from pathlib import Path
-
-import espeakng_loader
 import numpy as np
-from scipy.signal import resample_poly
 
-from notebooks.wav2lip.pipeline import SAMPLE_RATE
-
-ESPEAK_SAMPLE_RATE = 22050  # Hz, of espeak-ng's own sound
-SPEAKING_RATES = range(80, 451)  # words a minute that espeak-ng accepts
-PITCHES = range(101)  # that espeak-ng accepts; 50 is the voice's own
-STRESS = "',%="  # marks that espeak-ng puts before a phoneme
-PAUSE = "_"
-ECHO_LEVEL = 0.1  # of a phoneme's greatest amplitude: an echo stays below, the phoneme itself does not
+from utils.speech.espeak import PAUSE
 
 # Voices and variants of espeak-ng, for `synthesise(text, *voice)`: American, not muffled
 VOICES = tuple(
@@ -94,51 +78,6 @@ POSES: dict[str, tuple[tuple[float, float, float], ...]] = {
 }
 
 
-@dataclass(frozen=True)
-class Speech:
-    """samples: float32 mono at 16 kHz in -1..1; phonemes: (symbol of POSES, start s, end s), in order, without gaps."""
-
-    samples: np.ndarray
-    phonemes: list[tuple[str, float, float]]
-
-    @property
-    def seconds(self) -> float:
-        """Length of the sound."""
-        return len(self.samples) / SAMPLE_RATE
-
-
-def synthesise(text: str, voice: str = "en-us", variant: str = "", rate: int = 170, pitch: int = 50) -> Speech:
-    """Speak `text` with an espeak-ng voice and, where given, one of its variants ("m1", "f3", "klatt2", ...).
-
-    rate: words a minute (80..450). pitch: 0..100. Times of phonemes are exact to about 10 ms, less so in the few
-    variants with a strong echo. Samples repeat exactly only for the same calls in the same order in a new process,
-    because espeak-ng's jitter cannot be reset. Only one thread may call this at a time. Raises ValueError for a text
-    without words, an unknown voice or variant, a rate or pitch out of range, and OSError when espeak-ng cannot start.
-    """
-    if rate not in SPEAKING_RATES:
-        raise ValueError(f"rate is {rate} words a minute: espeak-ng takes whole numbers from 80 to 450.")
-    if pitch not in PITCHES:
-        raise ValueError(f"pitch is {pitch}: espeak-ng takes whole numbers from 0 to 100.")
-    if variant and not (Path(espeakng_loader.get_data_path()) / "voices" / "!v" / variant).is_file():
-        raise ValueError(
-            f"espeak-ng has no variant {variant!r}: look into its data folder, voices/!v, for their names."
-        )
-    library = _espeak()
-    if library.espeak_SetVoiceByName("+".join(filter(None, [voice, variant])).encode()):
-        raise ValueError(f"espeak-ng has no voice {voice!r}. English ones are en-us, en-gb, en-gb-scotland.")
-    library.espeak_SetParameter(_RATE_PARAMETER, rate, 0)
-    library.espeak_SetParameter(_PITCH_PARAMETER, pitch, 0)
-    del _blocks[:], _events[:]
-    encoded = text.encode()
-    library.espeak_Synth(encoded, ctypes.c_size_t(len(encoded) + 1), 0, _BY_CHARACTER, 0, _UTF8, None, None)
-    sound = np.concatenate([np.zeros(0, np.int16), *_blocks])
-    phonemes = _phonemes(sound)
-    if all(symbol == PAUSE for symbol, _, _ in phonemes):
-        raise ValueError(f"There is nothing to say in {text!r}: give a text with words.")
-    samples = resample_poly(sound.astype(np.float32) / 32768, SAMPLE_RATE, ESPEAK_SAMPLE_RATE)
-    return Speech(np.clip(samples, -1, 1).astype(np.float32), phonemes)
-
-
 def articulation(phonemes: list[tuple[str, float, float]], times: np.ndarray) -> np.ndarray:
     """The mouth at `times` (s, [n]): float32 [n, 3] = opening 0..1, width -1 rounded..1 spread, visibility 0..1.
 
@@ -197,78 +136,3 @@ def _closures(phonemes: list[tuple[str, float, float]]) -> list[tuple[float, flo
     """(opening, start, end) of the phonemes that close the lips, or nearly."""
     closing = [(POSES[symbol][0], begin, end) for symbol, begin, end in phonemes]
     return [(pose[0], begin, end) for pose, begin, end in closing if pose in (_LIPS, _LIP_TEETH)]
-
-
-# espeak-ng's C interface, speak_lib.h revision 12
-_SYNCHRONOUS, _PHONEME_EVENTS, _DO_NOT_EXIT = 2, 0x0001, 0x8000
-_RATE_PARAMETER, _PITCH_PARAMETER, _BY_CHARACTER, _UTF8 = 1, 3, 1, 1
-_PHONEME = 7  # type of event; 0 ends a list of them
-
-
-class _Event(ctypes.Structure):
-    """espeak_EVENT; of the union at its end only the phoneme's name is used."""
-
-    _fields_ = [
-        ("type", ctypes.c_int),
-        ("unique_identifier", ctypes.c_uint),
-        ("text_position", ctypes.c_int),
-        ("length", ctypes.c_int),
-        ("audio_position", ctypes.c_int),
-        ("sample", ctypes.c_int),
-        ("user_data", ctypes.c_void_p),
-        ("name", ctypes.c_char * 8),
-    ]
-
-
-_blocks: list[np.ndarray] = []
-_events: list[tuple[str, int]] = []  # phoneme, sample at which it begins
-
-
-@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.POINTER(_Event))
-def _receive(sound, count, events) -> int:
-    if count > 0:
-        _blocks.append(np.ctypeslib.as_array(sound, (count,)).copy())
-    index = 0
-    while events[index].type:
-        if events[index].type == _PHONEME:
-            _events.append((events[index].name.decode(), events[index].sample))
-        index += 1
-    return 0
-
-
-@cache
-def _espeak() -> ctypes.CDLL:
-    """The library, started once."""
-    library = ctypes.CDLL(espeakng_loader.get_library_path())
-    data = espeakng_loader.get_data_path()
-    rate = library.espeak_Initialize(_SYNCHRONOUS, 0, data.encode(), _PHONEME_EVENTS | _DO_NOT_EXIT)
-    if rate != ESPEAK_SAMPLE_RATE:
-        raise OSError(
-            f"espeak-ng found no voices in {data}: install espeakng-loader again, in a folder with a short name."
-        )
-    library.espeak_SetSynthCallback(_receive)
-    return library
-
-
-def _phonemes(sound: np.ndarray) -> list[tuple[str, float, float]]:
-    """The events as phonemes, with times in seconds, over the sound int16 [n]; neighbouring pauses are merged.
-
-    espeak-ng reports p, t and k at their burst. The silence before the burst, during which the lips are already
-    closed, counts to the phoneme of the burst and not to the one before.
-    """
-    level = np.abs(sound.astype(np.int32))
-    reported = [(PAUSE if name.startswith(PAUSE) else name.lstrip(STRESS), sample) for name, sample in _events]
-    starts = [0] * len(reported)
-    for index, ((before, _), (symbol, sample)) in enumerate(pairwise(reported), 1):
-        previous = level[starts[index - 1] : sample]
-        if PAUSE in (before, symbol) or not previous.any():
-            starts[index] = sample
-        else:
-            starts[index] = starts[index - 1] + int(np.flatnonzero(previous > ECHO_LEVEL * previous.max())[-1]) + 1
-    phonemes: list[tuple[str, float, float]] = []
-    for (symbol, _), start, stop in zip(reported, starts, [*starts[1:], len(sound)], strict=True):
-        if phonemes and symbol == phonemes[-1][0] == PAUSE:
-            phonemes[-1] = (PAUSE, phonemes[-1][1], stop / ESPEAK_SAMPLE_RATE)
-        elif stop > start:
-            phonemes.append((symbol, start / ESPEAK_SAMPLE_RATE, stop / ESPEAK_SAMPLE_RATE))
-    return phonemes

@@ -22,7 +22,7 @@ from notebooks.wav2lip.data.clips import (
     speech_features,
     training_clip,
 )
-from notebooks.wav2lip.data.speech import LEAD_S, Speech, phoneme_classes
+from notebooks.wav2lip.data.speech import LEAD_S, phoneme_classes
 from notebooks.wav2lip.measuring import metrics
 from notebooks.wav2lip.pipeline import (
     MEL_RATE,
@@ -37,6 +37,7 @@ from notebooks.wav2lip.pipeline import (
 )
 from notebooks.wav2lip.pipeline.detection import FaceDetector
 from utils import compare
+from utils.speech.espeak import Speech
 
 Draw = Callable[[np.ndarray, np.ndarray], np.ndarray]  # audio [B, 1, 80, 16], face [B, 6, 96, 96] -> [B, 3, 96, 96]
 BATCH_SIZE = 16

@@ -11,19 +11,19 @@ EXPECTED = {"a.weight": (2, 3), "a.bias": (2,), "b.scale": ()}
 
 
 def test_nothing_is_wrong_with_the_same_tensors():
-    assert tensors.faults(EXPECTED, {key: list(shape) for key, shape in EXPECTED.items()}) == ""
+    assert tensors.tensor_mismatches(EXPECTED, {key: list(shape) for key, shape in EXPECTED.items()}) == ""
 
 
 def test_all_that_is_wrong_is_listed_at_once():
     found = {"a.weight": (3, 2), "b.scale": (), "c": (1,)}
-    message = tensors.faults(EXPECTED, found, not_finite=["b.scale"])
+    message = tensors.tensor_mismatches(EXPECTED, found, not_finite=["b.scale"])
     assert message == "missing: a.bias; not known to it: c; of another shape: a.weight; not finite: b.scale"
 
 
 def test_some_may_be_missing_and_some_may_be_there_unused():
     found = {"a.weight": (2, 3), "b.scale": (), "old.7.mask": (9,)}
-    assert tensors.faults(EXPECTED, found, optional={"a.bias"}, unused=re.compile(r"old\.\d+\.mask")) == ""
-    message = tensors.faults(EXPECTED, found | {"old.7.mask.x": (9,)}, unused=re.compile(r"old\.\d+\.mask"))
+    assert tensors.tensor_mismatches(EXPECTED, found, optional={"a.bias"}, unused=re.compile(r"old\.\d+\.mask")) == ""
+    message = tensors.tensor_mismatches(EXPECTED, found | {"old.7.mask.x": (9,)}, unused=re.compile(r"old\.\d+\.mask"))
     assert message == "missing: a.bias; not known to it: old.7.mask.x"
 
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from scipy.signal import resample_poly
 
-from notebooks.wav2lip.data.speech import synthesise
 from utils import weights
 from utils.speech import listening, speaker_encoder
+from utils.speech.espeak import synthesise
 from utils.speech.speaker_encoder import SAMPLE_RATE, Voiceprint
 
 TEXTS = ("今天天气很好，孩子们在草地上跑来跑去。", "请问去火车站怎么走？我想坐明天早上的车去上海。")
