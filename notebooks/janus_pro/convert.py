@@ -84,7 +84,7 @@ def convert_image_decoder(model: JanusForConditionalGeneration) -> ov.Model:
     return tracing.trace(_Forward(vq, lambda vq, tokens: vq.decode(tokens)), example, [[-1, count]], ["pixels"])
 
 
-PARTS = {  # sub-model: the parts of the network that it needs, its function
+CONVERSIONS = {  # sub-model: the parts of the network that it needs, its function
     "vision": (["model.vision_model"], convert_vision),
     "aligner": (["model.aligner"], convert_aligner),
     "text_embeddings": (["model.language_model"], convert_text_embeddings),
@@ -103,7 +103,7 @@ def to_ir(checkpoint: Path, folder: Path) -> None:
     """Write the IR folder of a checkpoint: sub-models with their weights as stored, tokenizers, settings."""
     folder.mkdir(parents=True, exist_ok=True)
     _write_companions(checkpoint, folder)
-    for part, (needed, convert) in PARTS.items():
+    for part, (needed, convert) in CONVERSIONS.items():
         print(f"Converting {part} ...", flush=True)
         model = load(checkpoint, needed)  # the others stay on disk
         half = part == "image_decoder"  # its convolutions are traced in FP32; for the others see tracing.trace
@@ -117,7 +117,7 @@ def compress(ir: Path, precision: str, group_size: int, folder: Path) -> None:
     The decoder of pictures is not compressed: it is small, and convolutions are no faster with weights of 8 bits.
     Raises ValueError for another precision.
     """
-    compressed = [part for part in PARTS if part != "image_decoder"]
+    compressed = [part for part in CONVERSIONS if part != "image_decoder"]
     int4 = {"group_size": group_size, "all_layers": True}  # without it NNCF takes the last layer for a head
     parts.compress(ir, precision, folder, compressed, int4)
 

@@ -20,7 +20,7 @@ import openvino.opset13 as ops
 import openvino_genai as genai
 from PIL import Image, ImageOps
 
-PARTS = (
+SUBMODELS = (
     "vision",
     "aligner",
     "text_embeddings",
@@ -76,7 +76,7 @@ class Janus:
 
     def __init__(self, folder: str | Path, device: str = "CPU", cache_gb: float = 4.0, **properties) -> None:
         folder = Path(folder)
-        names = [f"openvino_{part}_model" for part in PARTS] + ["openvino_tokenizer", "openvino_detokenizer"]
+        names = [f"openvino_{part}_model" for part in SUBMODELS] + ["openvino_tokenizer", "openvino_detokenizer"]
         needed = [f"{name}.{kind}" for name in names for kind in ("xml", "bin")] + ["janus.json"]
         if missing := [name for name in needed if not (folder / name).is_file()]:
             raise ValueError(f"{folder} has no {', '.join(missing)}. Give the folder that the conversion wrote.")
@@ -89,7 +89,7 @@ class Janus:
             self.guidance = settings["guidance"]  # the default for drawings
             self._system_prompt = settings["system_prompt"]
             self._special_ids = settings["tokens"]
-            models = {part: core.read_model(folder / f"openvino_{part}_model.xml") for part in PARTS}
+            models = {part: core.read_model(folder / f"openvino_{part}_model.xml") for part in SUBMODELS}
             self.tokenizer = genai.Tokenizer(folder)
         except (RuntimeError, ValueError, KeyError, TypeError) as error:
             reason = str(error).strip().splitlines()[-1] if str(error).strip() else repr(error)
@@ -351,7 +351,7 @@ class Janus:
         return self.run("language", inputs)
 
     def run(self, part: str, inputs: dict[str, np.ndarray]) -> np.ndarray:
-        """The output of a sub-model, one of PARTS without "image_head" and "generation_embeddings".
+        """The output of a sub-model, one of SUBMODELS without "image_head" and "generation_embeddings".
 
         These two are inside "drawing_step", see `drawing_step`.
         """

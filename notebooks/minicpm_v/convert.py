@@ -80,7 +80,7 @@ def convert_language_model(model: MiniCPMV) -> ov.Model:
     return tracing.stateful_language_model(model.llm.model, model.llm.lm_head, "logits")
 
 
-PARTS = {  # sub-model: the part of the network that it needs, its function
+CONVERSIONS = {  # sub-model: the part of the network that it needs, its function
     "vision_embeddings": ("vpm", convert_vision),
     "resampler": ("resampler", convert_resampler),
     "text_embeddings": ("llm", convert_text_embeddings),
@@ -92,7 +92,7 @@ def to_ir(checkpoint: Path, folder: Path) -> None:
     """Write the IR folder of a checkpoint: sub-models with their weights as stored, tokenizers, configuration."""
     folder.mkdir(parents=True, exist_ok=True)
     _write_companions(checkpoint, folder)
-    for part, (needed, convert) in PARTS.items():
+    for part, (needed, convert) in CONVERSIONS.items():
         model = load(checkpoint, [needed])  # the others stay on disk
         if part == "vision_embeddings" and model.version == 2.0:
             table = model.vpm.pos_embed.detach().float().numpy()
@@ -107,7 +107,7 @@ def compress(ir: Path, precision: str, group_size: int, folder: Path) -> None:
 
     Raises ValueError for another precision.
     """
-    parts.compress(ir, precision, folder, PARTS, {"group_size": group_size})
+    parts.compress(ir, precision, folder, CONVERSIONS, {"group_size": group_size})
 
 
 def prepare(model: str = "tiny", precision: str = "FP16") -> Path:

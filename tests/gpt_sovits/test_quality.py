@@ -13,7 +13,7 @@ from notebooks.gpt_sovits.pipeline import Timings, Utterance, VoiceCloner
 from tests.gpt_sovits import standin
 from utils import compare, report
 from utils.models import llm
-from utils.speech.judging import DISTANCE, FIRST, GAP_S, OPINION, SIMILARITY
+from utils.speech.judging import DISTANCE, GAP_S, OPINION, RIGHT_VOICE, SIMILARITY
 from utils.speech.speaker_encoder import SAMPLE_RATE
 
 SENTENCES = {
@@ -154,7 +154,7 @@ def test_jumbled_phones_are_the_same_in_another_order():
         (quality.WORDS, "FP16", "tiny", 0.4, 0.6),
         (quality.WORDS, "FP16", "tiny", 0.6, 0.7),
         (quality.CHARACTERS, "INT4", "released", 0.3, 0.2),
-        (FIRST, "INT8", "released", 0.7, 0.8),
+        (RIGHT_VOICE, "INT8", "released", 0.7, 0.8),
         (SIMILARITY, "INT8", "released", 0.85, 0.8),
         (OPINION, "INT8", "released", 3.0, 2.85),
         (SAME, "INT8", "released", 1.0, 0.1),
@@ -189,9 +189,9 @@ def test_every_sound_is_heard_as_loud(judge):
 def test_known_and_new_voices_are_told_apart(judge):
     found = judge.measure([hum(i + 1, i % 3) for i in range(6)])
     for group in (quality.KNOWN, quality.NEW):
-        assert found[FIRST, group] == found[SIMILARITY, group] == 1
+        assert found[RIGHT_VOICE, group] == found[SIMILARITY, group] == 1
     found = judge.similarity([hum(1, 0)] * 6, judge.right)
-    assert found[FIRST, quality.KNOWN] == 0.5 and found[FIRST, quality.NEW] == 0
+    assert found[RIGHT_VOICE, quality.KNOWN] == 0.5 and found[RIGHT_VOICE, quality.NEW] == 0
 
 
 def test_what_is_not_understood_is_an_error_of_its_language(judge):
@@ -210,8 +210,8 @@ def test_the_table_passes_who_speaks_well_and_its_controls_lose(judge, tmp_path)
     rows = quality.table(judge, {"FP16": Toy, "INT4": Toy}, Toy(), quality.TARGETS["released"])
     compare.check(rows)
     metrics = {row["metric"]: row["control"] for row in rows if "control" in row}
-    known, new = ({f"{x}, {group}" for x in (FIRST, SIMILARITY)} for group in (quality.KNOWN, quality.NEW))
-    assert set(metrics) == known | quality.BETTER.keys() - {FIRST, SIMILARITY}
+    known, new = ({f"{x}, {group}" for x in (RIGHT_VOICE, SIMILARITY)} for group in (quality.KNOWN, quality.NEW))
+    assert set(metrics) == known | quality.BETTER.keys() - {RIGHT_VOICE, SIMILARITY}
     reported = {(row["metric"], row["precision"]) for row in rows if compare.passes(row) is None}
     assert reported == {(metric, precision) for metric in new for precision in ("FP16", "INT4")} | {(SAME, "INT4")}
     for metric in metrics:
@@ -224,7 +224,7 @@ def test_the_table_passes_who_speaks_well_and_its_controls_lose(judge, tmp_path)
 def test_the_table_fails_a_precision_that_is_wrong(judge):
     rows = quality.table(judge, {"FP16": Toy, "INT8": partial(Toy, wrong=6)}, Toy(), quality.TARGETS["released"])
     failing = {(row["metric"].partition(", ")[0], row["precision"]) for row in rows if compare.passes(row) is False}
-    wrong = ("word error rate", "character error rate", FIRST, SIMILARITY, SAME)
+    wrong = ("word error rate", "character error rate", RIGHT_VOICE, SIMILARITY, SAME)
     assert failing == {(metric, "INT8") for metric in wrong}
 
 

@@ -155,7 +155,10 @@ def test_weights_of_16_bits_stay_what_they_are(halves, model):
 
 def test_the_folder_holds_what_its_readers_need(ir):
     files = {path.name for path in ir.iterdir()}
-    models = {convert.xml(part) for part in convert.PARTS} | {"openvino_tokenizer.xml", "openvino_detokenizer.xml"}
+    models = {convert.xml(part) for part in convert.CONVERSIONS} | {
+        "openvino_tokenizer.xml",
+        "openvino_detokenizer.xml",
+    }
     assert models | {path.replace(".xml", ".bin") for path in models} | {"janus.json", "tokenizer.json"} <= files
     settings = json.loads((ir / "janus.json").read_text(encoding="utf-8"))
     assert (settings["image_size"], settings["rows"], settings["context"]) == (64, 4, 512)

@@ -165,7 +165,10 @@ def test_the_network_is_left_as_it_was(checkpoint_2_6):
 def test_the_folder_holds_what_its_readers_need(both):
     folder = both[1]
     files = {path.name for path in folder.iterdir()}
-    models = {convert.xml(part) for part in convert.PARTS} | {"openvino_tokenizer.xml", "openvino_detokenizer.xml"}
+    models = {convert.xml(part) for part in convert.CONVERSIONS} | {
+        "openvino_tokenizer.xml",
+        "openvino_detokenizer.xml",
+    }
     assert models | {path.replace(".xml", ".bin") for path in models} <= files
     assert {"config.json", "tokenizer.json", "generation_config.json", "preprocessor_config.json"} <= files
     settings = json.loads((folder / "preprocessor_config.json").read_text(encoding="utf-8"))

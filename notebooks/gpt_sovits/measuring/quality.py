@@ -22,7 +22,7 @@ from notebooks.gpt_sovits.pipeline import Utterance, audio_io, mandarin
 from notebooks.gpt_sovits.pipeline.audio_io import Sound
 from utils import compare
 from utils.speech import judging
-from utils.speech.judging import DISTANCE, FIRST, OPINION, SIMILARITY, Recognise, error_rate, ranking, transcripts
+from utils.speech.judging import DISTANCE, OPINION, RIGHT_VOICE, SIMILARITY, Recognise, error_rate, ranking, transcripts
 from utils.speech.speaker_encoder import LOUDNESS, SAMPLE_RATE, Voiceprint, resampled
 from utils.speech.spectra import griffin_lim, mel_distance
 
@@ -32,7 +32,7 @@ KNOWN, NEW = "known voices", "new voices"  # new: in no training
 BETTER = {
     WORDS: "lower",
     CHARACTERS: "lower",
-    FIRST: "higher",
+    RIGHT_VOICE: "higher",
     SIMILARITY: "higher",
     OPINION: "higher",
     SAME: "higher",
@@ -41,7 +41,7 @@ BETTER = {
 CONTROLS = {
     WORDS: "its phones in another order",
     CHARACTERS: "its phones in another order",
-    FIRST: "another voice's recording",
+    RIGHT_VOICE: "another voice's recording",
     SIMILARITY: "another voice's recording",
     SAME: "another sentence's tokens",
     DISTANCE: "another sentence's tokens",
@@ -50,10 +50,10 @@ CONTROLS = {
 # How much worse than PyTorch a precision may be. Another rounding draws other tokens, as another seed does: with 24
 # trials of tiny in each language, seeds alone move words by 0.03, characters by 0.05, the first voice by 0.05, opinions
 # by 0.03
-MARGINS = {WORDS: 0.2, CHARACTERS: 0.25, FIRST: 0.25, SIMILARITY: 0.05, OPINION: 0.15}
+MARGINS = {WORDS: 0.2, CHARACTERS: 0.25, RIGHT_VOICE: 0.25, SIMILARITY: 0.05, OPINION: 0.15}
 TARGETS = {  # thresholds that do not depend on PyTorch, by MODEL
-    "tiny": {WORDS: 0.7, CHARACTERS: 0.85, FIRST: 0.4},
-    "released": {WORDS: 0.2, CHARACTERS: 0.2, FIRST: 0.8},
+    "tiny": {WORDS: 0.7, CHARACTERS: 0.85, RIGHT_VOICE: 0.4},
+    "released": {WORDS: 0.2, CHARACTERS: 0.2, RIGHT_VOICE: 0.8},
 }
 MAX_DISTANCE_DB = 3.0  # of mel spectra to PyTorch
 MIN_AGREEMENT = {"FP32": 0.9, "FP16": 0.3, "INT8": 0.1}  # share of tokens before the first that differs
@@ -175,7 +175,7 @@ class Judge:
         for group, indices in self.groups.items():
             if indices:
                 rank = ranking(embeddings[indices], [names[i] for i in indices], self.known)
-                values[FIRST, group], values[SIMILARITY, group] = rank
+                values[RIGHT_VOICE, group], values[SIMILARITY, group] = rank
         return values
 
     def cosines(self, sound: np.ndarray) -> dict[str, float]:

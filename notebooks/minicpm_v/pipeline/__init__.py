@@ -4,7 +4,7 @@ from .chat import (
     IMAGE_TOKENS,
     MAX_ASPECT_RATIO,
     MAX_PIXELS,
-    PARTS,
+    SUBMODELS,
     UNKNOWN,
     Picture,
     Timings,

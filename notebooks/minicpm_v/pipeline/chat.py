@@ -20,7 +20,7 @@ from PIL import Image, ImageOps
 
 from .slicing import Plan, batch, cut, normalise, placeholder, plan, resized_positions, sincos_positions
 
-PARTS = ("vision_embeddings", "resampler", "text_embeddings", "language")
+SUBMODELS = ("vision_embeddings", "resampler", "text_embeddings", "language")
 UNKNOWN = "<unk>"  # each is replaced by one embedding of a picture
 IMAGE_TOKENS = (UNKNOWN, "<image>", "</image>", "<slice>", "</slice>", "<image_id>", "</image_id>")
 MAX_PIXELS = 80_000_000
@@ -74,7 +74,7 @@ class VisionChat:
 
     def __init__(self, folder: str | Path, device: str = "CPU", **properties) -> None:
         folder = Path(folder)
-        needed = [f"openvino_{part}_model.xml" for part in PARTS] + ["openvino_tokenizer.xml", "config.json"]
+        needed = [f"openvino_{part}_model.xml" for part in SUBMODELS] + ["openvino_tokenizer.xml", "config.json"]
         if missing := [name for name in needed if not (folder / name).is_file()]:
             raise ValueError(f"{folder} has no {', '.join(missing)}. Give the folder that the conversion wrote.")
         self.config = _read_json(folder / "config.json")
@@ -90,7 +90,7 @@ class VisionChat:
         self._unknown = self._token_ids(UNKNOWN)[0]
 
         core = ov.Core()
-        models = {part: core.read_model(folder / f"openvino_{part}_model.xml") for part in PARTS}
+        models = {part: core.read_model(folder / f"openvino_{part}_model.xml") for part in SUBMODELS}
         only_last(models["language"])
         requests = {
             part: core.compile_model(model, device, properties).create_infer_request() for part, model in models.items()

@@ -20,7 +20,7 @@ from notebooks.sambert_hifigan.pipeline import Synthesizer
 from notebooks.sambert_hifigan.pipeline.normalise import normalise
 from utils import compare
 from utils.speech import judging
-from utils.speech.judging import DISTANCE, FIRST, OPINION, SIMILARITY, Recognise, error_rate, ranking, transcripts
+from utils.speech.judging import DISTANCE, OPINION, RIGHT_VOICE, SIMILARITY, Recognise, error_rate, ranking, transcripts
 from utils.speech.speaker_encoder import Voiceprint, resampled
 from utils.speech.spectra import griffin_lim, mean_mel_distance
 
@@ -28,7 +28,7 @@ CHARACTERS, SYLLABLES = "character error rate", "syllable error rate"  # syllabl
 BETTER = {
     CHARACTERS: "lower",
     SYLLABLES: "lower",
-    FIRST: "higher",
+    RIGHT_VOICE: "higher",
     SIMILARITY: "higher",
     OPINION: "higher",
     DISTANCE: "lower",
@@ -36,7 +36,7 @@ BETTER = {
 CONTROLS = {
     CHARACTERS: "its characters in another order",
     SYLLABLES: "its characters in another order",
-    FIRST: "another voice",
+    RIGHT_VOICE: "another voice",
     SIMILARITY: "another voice",
     OPINION: "Griffin-Lim in place of the vocoder",
     DISTANCE: "another sentence",
@@ -134,7 +134,7 @@ class Judge:
             return {
                 CHARACTERS: error_rate(transcribed, texts, characters),
                 SYLLABLES: error_rate(transcribed, texts, syllables),
-                FIRST: first,
+                RIGHT_VOICE: first,
                 SIMILARITY: similarity,
                 OPINION: opinion,
             }
@@ -165,7 +165,7 @@ def table(judge: Judge, voices: Mapping[str, Voice], reference: Reference, teach
         values[name][DISTANCE] = mean_mel_distance(vocoded, sounds)
 
     # the rows
-    thresholds = {FIRST: MIN_RIGHT_VOICES, DISTANCE: MAX_MEL_DISTANCE_DB}
+    thresholds = {RIGHT_VOICE: MIN_RIGHT_VOICES, DISTANCE: MAX_MEL_DISTANCE_DB}
     for metric, margin in MARGINS.items():
         thresholds[metric] = baseline[metric] + (-margin if BETTER[metric] == "higher" else margin)
     rows = []

@@ -38,7 +38,7 @@ import openvino as ov
 from .frontend import Frontend, Symbol
 
 CONFIG, SPEAKERS = "voice.json", "speakers"
-PARTS = ("encoder", "variance", "duration", "memory", "decoder", "finish", "source", "vocoder")
+SUBMODELS = ("encoder", "variance", "duration", "memory", "decoder", "finish", "source", "vocoder")
 CONFIG_KEYS = ("sample_rate", "hop", "group", "positions", "embedding", "sines", "tables")
 MIN_SPEED, MAX_SPEED = 0.5, 2.0  # relative to the voice's own
 MAX_SYMBOL_FRAMES = 1000  # only a damaged checkpoint predicts longer durations
@@ -231,8 +231,8 @@ class Synthesizer:
 
 
 def parts_of(config: dict) -> list[str]:
-    """The models of a voice, a subset of PARTS. config: the content of voice.json."""
-    return [part for part in PARTS if part != "source" or config["sines"]]
+    """The models of a voice, a subset of SUBMODELS. config: the content of voice.json."""
+    return [part for part in SUBMODELS if part != "source" or config["sines"]]
 
 
 def frames_of(durations: np.ndarray) -> np.ndarray:

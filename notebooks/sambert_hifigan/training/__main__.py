@@ -36,7 +36,7 @@ from notebooks.sambert_hifigan.training.speech import SEED, UNSEEN_VOICES, VOICE
 from notebooks.sambert_hifigan.training.vocoder import Segments, new_vocoder, train_adversarial, train_spectral
 from utils import files, paths, weights
 from utils.speech import judging
-from utils.speech.kokoro_teacher import RATE, Teacher
+from utils.speech.kokoro_teacher import SAMPLE_RATE_HZ, Teacher
 from utils.speech.listening import MOS, Recogniser, prepare_encoder, prepare_recogniser
 from utils.speech.sentences.mandarin import HELD_OUT
 from utils.speech.speaker_encoder import Voiceprint
@@ -81,9 +81,9 @@ def report(voices: dict[str, Tensor], recognise: Recogniser, opinion: MOS) -> No
     # voices that training has not seen
     for name in UNSEEN_VOICES:
         recording = np.concatenate([teacher(groups, teacher.styles[name]).samples for groups in spellings[:8]])
-        wanted = voiceprint(recording, RATE)
+        wanted = voiceprint(recording, SAMPLE_RATE_HZ)
         sound = np.concatenate([synthesizer(text, wanted)[0] for text in HELD_OUT[8:12]])
-        synthesized = voiceprint(sound, RATE)
+        synthesized = voiceprint(sound, SAMPLE_RATE_HZ)
         nearest = max(float(synthesized @ voice) for voice in known.values())
         cosine = synthesized @ wanted
         print(f"New voice {name}: cosine {cosine:.3f} with its recording, {nearest:.3f} with the nearest known")

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from notebooks.sambert_hifigan.pipeline.frontend import Frontend, standard_tables
-from utils.speech.kokoro_teacher import HOP, RATE
+from utils.speech.kokoro_teacher import HOP, SAMPLE_RATE_HZ
 from utils.speech.spectra import mel_filters
 
 MELS, FFT, WINDOW = 80, 1024, 800  # channels; samples of the transform and of its window
@@ -100,7 +100,7 @@ def _window() -> Tensor:
 
 @cache
 def _filters() -> Tensor:
-    return torch.from_numpy(mel_filters(FFT, MELS, RATE)).float()
+    return torch.from_numpy(mel_filters(FFT, MELS, SAMPLE_RATE_HZ)).float()
 
 
 def mel_spectrogram(samples: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from notebooks.sambert_hifigan.data import kokoro_spelling
 from notebooks.sambert_hifigan.pipeline import Synthesizer
 from notebooks.sambert_hifigan.training.speech import UNSEEN_VOICES
 from utils import paths
-from utils.speech.kokoro_teacher import RATE, Teacher
+from utils.speech.kokoro_teacher import SAMPLE_RATE_HZ, Teacher
 from utils.speech.sentences.mandarin import HELD_OUT
 from utils.speech.sound import mp3
 
@@ -36,7 +36,7 @@ def main() -> None:
     spellings = [kokoro_spelling(synthesizer.frontend.read(text)) for text in HELD_OUT[4:8]]
     recording = NOTEBOOK / "samples" / "recording.mp3"
     recording.parent.mkdir(exist_ok=True)
-    write(recording, [teacher(groups, style).samples for groups in spellings], RATE)
+    write(recording, [teacher(groups, style).samples for groups in spellings], SAMPLE_RATE_HZ)
 
 
 def write(path: Path, sounds: list[np.ndarray], sample_rate: int) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from notebooks.sambert_hifigan.network.vocoder import Generator
 from notebooks.sambert_hifigan.training.alignment import BASE_F0_HZ, FFT, MELS, SPAN_F0_HZ, AlignedSentence
-from utils.speech.kokoro_teacher import HOP, RATE
+from utils.speech.kokoro_teacher import HOP, SAMPLE_RATE_HZ
 from utils.training.loop import autocast, optimise
 from utils.training.vocoder import Discriminators, PeriodDiscriminator, adversarial_losses, spectral_error
 
@@ -24,7 +24,7 @@ PARAMETERS = {
     "upsample_kernal_sizes": [20, 11, 4, 4], "resblock_kernel_sizes": [3, 7], "bias": True, "causal": False,
     "resblock_dilations": [[1, 3, 5]] * 2, "nonlinear_activation": "LeakyReLU",
     "nonlinear_activation_params": {"negative_slope": 0.1}, "use_weight_norm": False,
-    "nsf_params": {"nb_harmonics": 7, "sampling_rate": RATE},
+    "nsf_params": {"nb_harmonics": 7, "sampling_rate": SAMPLE_RATE_HZ},
 }
 # fmt: on
 SPECTRAL_STEPS, SPECTRAL_LEARNING_RATE = 4000, 2e-3
@@ -108,5 +108,5 @@ def train_adversarial(work: Path, vocoder: Generator, segments: Segments) -> Non
 
 def new_vocoder() -> Generator:
     """The vocoder with random weights."""
-    audio = {"sampling_rate": RATE, "hop_length": HOP, "n_fft": FFT, "num_mels": MELS}
+    audio = {"sampling_rate": SAMPLE_RATE_HZ, "hop_length": HOP, "n_fft": FFT, "num_mels": MELS}
     return Generator({"Model": {"Generator": {"params": PARAMETERS}}, "audio_config": audio})

@@ -6,7 +6,6 @@ crops are cut from whole pictures as in the pipeline, from boxes that tremble li
 
 from __future__ import annotations
 
-import wave
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import cycle, islice
@@ -25,6 +24,7 @@ from notebooks.wav2lip.pipeline.media import Writer
 from utils import paths
 from utils.speech.espeak import Speech, synthesise
 from utils.speech.sentences.english import HELD_OUT, TRAINING
+from utils.speech.sound import write_wav
 
 FPS = 25  # frames a second
 PHOTO_SHARE = 0.25  # of the training clips that show variations of a photo, not a drawn head
@@ -163,18 +163,11 @@ def sample_video(path: str | Path, size: tuple[int, int], seconds: float, seed: 
     side = (width - height) // 2
     with TemporaryDirectory() as folder:
         voice = Path(folder) / "voice.wav"
-        write_sound(voice, np.resize(speech.samples, round(seconds * SAMPLE_RATE)))
+        write_wav(voice, np.resize(speech.samples, round(seconds * SAMPLE_RATE)), SAMPLE_RATE)
         with Writer(path, Fraction(FPS), voice, label=False) as writer:
             for picture in islice(cycle(drawn), round(seconds * FPS)):
                 wide = cv2.copyMakeBorder(picture, 0, 0, side, width - height - side, cv2.BORDER_REPLICATE)
                 writer.write(cv2.resize(wide, size))
-
-
-def write_sound(path: str | Path, samples: np.ndarray) -> None:
-    """Write mono samples in -1..1 at 16 kHz as a 16-bit WAV file."""
-    with wave.open(str(path), "wb") as file:
-        file.setparams((1, 2, SAMPLE_RATE, 0, "NONE", "not compressed"))
-        file.writeframes((np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes())
 
 
 def main() -> None:
@@ -185,7 +178,7 @@ def main() -> None:
     portrait = heads.photo_head(astronaut(), heads.ASTRONAUT).frame(0, 0, 0)  # mouth closed
     cv2.imwrite(str(samples / "astronaut.jpg"), portrait)
     rng = np.random.default_rng(SAMPLE_VOICE_SEED)
-    write_sound(samples / "voice.wav", held_out_speech(rng).samples)
+    write_wav(samples / "voice.wav", held_out_speech(rng).samples, SAMPLE_RATE)
 
 
 if __name__ == "__main__":

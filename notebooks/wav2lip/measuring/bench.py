@@ -25,6 +25,7 @@ from notebooks.wav2lip.data import clips
 from notebooks.wav2lip.network import Conv, Upsample, Wav2Lip
 from notebooks.wav2lip.pipeline import SAMPLE_RATE, LipSync
 from utils import bench, report
+from utils.speech.sound import write_wav
 
 BATCHES = (1, 16)
 SIZES = {"360p": (640, 360), "720p": (1280, 720)}  # width, height
@@ -225,7 +226,8 @@ def sample_files(folder: Path, size: tuple[int, int], seconds: float) -> tuple[P
     face, voice = folder / "face.mp4", folder / "voice.wav"
     clips.sample_video(face, size, seconds)
     t = np.arange(int(seconds * SAMPLE_RATE)) / SAMPLE_RATE
-    clips.write_sound(voice, np.random.default_rng(0).standard_normal(len(t)) * np.sin(2 * np.pi * 3 * t) ** 2 / 10)
+    noise = np.random.default_rng(0).standard_normal(len(t)) * np.sin(2 * np.pi * 3 * t) ** 2 / 10
+    write_wav(voice, noise, SAMPLE_RATE)
     return face, voice
 
 

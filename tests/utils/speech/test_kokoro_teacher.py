@@ -7,7 +7,7 @@ from utils.speech import kokoro_teacher
 from utils.speech.kokoro_teacher import HOP
 
 
-def said(groups, durations, level, rate=kokoro_teacher.RATE):
+def said(groups, durations, level, rate=kokoro_teacher.SAMPLE_RATE_HZ):
     """`_utterance` of a sound that is a tone of the given levels, two frames for each of Kokoro's."""
     durations, level = np.array(durations), np.repeat(np.float32(level), 600)
     sound = level * np.sin(2 * np.pi * 240 * np.arange(len(level)) / 24000).astype(np.float32)
