@@ -4,6 +4,7 @@ Times drift by tens of percent from run to run, so what is compared is measured 
 one benchmark at a time has the machine (`exclusive`). MB and GB are powers of ten.
 """
 
+import json
 import os
 import platform
 import tempfile
@@ -11,19 +12,20 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from time import perf_counter, sleep
 
 import numpy as np
 import psutil
 
-from utils import preflight
+from utils import paths, preflight
 from utils.locks import alone
 
 PAUSE_S = 0.05  # for other threads to go to sleep
 SHORT_MS = 500  # below this, waking threads can take longer than the call
-# In tests, where other work shares the cores and no timing is kept, every call is timed once and nobody waits.
+# Set in tests, where other work shares the cores and no timing is kept: every call is timed once, nobody waits, and
+# what notebooks measure (`live`) is taken from their results.
 ONCE = "BENCH_ONCE"
 
 
@@ -66,6 +68,22 @@ def interleave(callables: Mapping[str, Callable[[], object]], rounds: int = 5, w
             took = _milliseconds(callables[label])
             samples[label].append(took if took > SHORT_MS else _milliseconds(callables[label]))
     return {label: Timing.of(taken) for label, taken in samples.items()}
+
+
+def live(measure: Callable[..., list[dict]]) -> Callable[..., list[dict]]:
+    """Decorate the function whose speed rows a notebook shows: it measures on a quiet machine or not at all.
+
+    In tests (ONCE) it returns the rows of the notebook's results instead, where there are some.
+    """
+    results = paths.ROOT / "results" / f"{paths.notebook_dir(measure.__module__).name}.json"
+
+    @wraps(measure)
+    def measured(*args, **options) -> list[dict]:
+        if os.environ.get(ONCE) and results.is_file():
+            return json.loads(results.read_text(encoding="utf-8"))["speed"]
+        return measure(*args, **options)
+
+    return measured
 
 
 def _milliseconds(call: Callable[[], object]) -> float:

@@ -147,6 +147,7 @@ def batch_sizes(
     return rows
 
 
+@bench.live
 def live(model: str = "tiny", rounds: int = 5) -> list[dict]:
     """Speed rows that the notebook measures: a model at its own length."""
     paths = {precision: convert.prepare(model, precision) for precision in convert.PRECISIONS[model]}

@@ -73,6 +73,7 @@ def prompt_curve(rounds: int = 3, lengths: tuple[int, ...] = PROMPT_LENGTHS) -> 
     return rows
 
 
+@bench.live
 def generation(model: str = "tiny", rounds: int = 3) -> list[dict]:
     """Speed rows: time to the first token and decoding, of OpenVINO and of other runtimes.
 

@@ -40,6 +40,22 @@ def test_in_tests_every_call_is_timed_once_and_nobody_waits(monkeypatch, tmp_pat
     assert calls == ["a", "b"] and [len(timing.samples) for timing in timings.values()] == [1, 1]
 
 
+def test_in_tests_a_notebook_shows_the_speed_that_is_in_its_results(monkeypatch, tmp_path):
+    def measure(rounds: int) -> list[dict]:
+        return [{"rounds": rounds}]
+
+    measure.__module__ = "notebooks.toy.measuring.bench"
+    monkeypatch.setattr(bench.paths, "ROOT", tmp_path)
+    live = bench.live(measure)
+    monkeypatch.setenv(bench.ONCE, "1")
+    assert live(3) == [{"rounds": 3}]  # it has no results yet
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "toy.json").write_text('{"speed": [{"rounds": 9}]}')
+    assert live(3) == [{"rounds": 9}]
+    monkeypatch.delenv(bench.ONCE)
+    assert live(rounds=4) == [{"rounds": 4}]
+
+
 def test_interleave_takes_turns_and_rotates_the_first():
     calls: list[str] = []
     timings = bench.interleave({name: lambda name=name: calls.append(name) for name in "abc"}, rounds=3, warmup=1)

@@ -176,6 +176,7 @@ def rows(loads: dict[Label, list[Load]], answer: int = ANSWER_TOKENS) -> list[di
     return table
 
 
+@bench.live
 def live(url: str, name: str, model: str = "tiny", precision: str = "INT4", rounds: int = 1) -> list[dict]:
     """Speed rows for the notebook: its running server at 1, 4, 16 and 64 clients.
 

@@ -222,6 +222,7 @@ def flops(synthesizer: nn.Module, sentence: Sentence) -> int:
     return counter.get_total_flops()
 
 
+@bench.live
 def live(precisions: tuple[str, ...] = parts.PRECISIONS, rounds: int = 3) -> list[dict]:
     """Speed rows of the tiny model, all in this process. precisions: of parts.PRECISIONS, with FP16."""
     checkpoint = weights.resolve(convert.MODELS["tiny"]["checkpoint"])

@@ -330,6 +330,7 @@ def limits(rows: list[dict], folders: Mapping[str, Path], config: JanusConfig, w
     return notes
 
 
+@bench.live
 def live(precisions: tuple[str, ...] = parts.PRECISIONS, rounds: int = 3) -> list[dict]:
     """What the notebook measures: the tiny model, all in this process."""
     checkpoint = weights.resolve(convert.MODELS["tiny"]["checkpoint"])

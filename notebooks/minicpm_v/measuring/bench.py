@@ -289,6 +289,7 @@ def layer_weights(config: Mapping) -> int:
     return config["num_hidden_layers"] * (2 * hidden * (hidden + kv) + 3 * hidden * config["intermediate_size"])
 
 
+@bench.live
 def live(precisions: tuple[str, ...] = parts.PRECISIONS, rounds: int = 5) -> list[dict]:
     """What the notebook measures: the tiny model, all in this process."""
     checkpoint = weights.resolve(convert.MODELS["tiny"]["checkpoint"])

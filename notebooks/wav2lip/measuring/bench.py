@@ -179,6 +179,7 @@ def generator_rows(
     return rows
 
 
+@bench.live
 def live(int8: Path, rounds: int = 5) -> list[dict]:
     """Speed rows that the notebook measures: the tiny generator and its INT8 IR."""
     return generator_rows(convert.load(), {"FP32": convert.prepare(), "INT8": int8}, (1, 16), rounds)

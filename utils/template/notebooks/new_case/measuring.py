@@ -45,6 +45,7 @@ def accuracy(scores: np.ndarray, labels: np.ndarray) -> float:
     return float(np.mean(scores.argmax(1) == labels))
 
 
+@bench.live
 def speed(model: str = "tiny", rounds: int = 5) -> list[dict]:
     """The speed rows on the CPU: PyTorch eager and OpenVINO at each precision, timed alternately."""
     network = convert.load(model)
