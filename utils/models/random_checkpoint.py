@@ -63,6 +63,28 @@ def checkpoint(network: nn.Module, config: Mapping, companions: Path, folder: Pa
     return folder
 
 
+def conversion_steps(
+    to_ir: Callable[[Path, Path], None],
+    compress: Callable[[Path, str, int, Path], None],
+    checkpoint: Path,
+    folder: Path,
+    precisions: tuple[str, ...],
+    group_size: int,
+) -> dict[str, tuple]:
+    """For each precision the function that writes its IR, and the arguments, of which the last is a folder in `folder`.
+
+    Parameters as of `timed_conversions`. The steps are to be run in their order.
+    """
+    steps: dict[str, tuple] = {}
+    for precision in precisions:
+        target = folder / precision
+        if precision == "FP16":
+            steps[precision] = (to_ir, checkpoint, target)
+        else:
+            steps[precision] = (compress, folder / "FP16", precision, group_size, target)
+    return steps
+
+
 def timed_conversions(
     to_ir: Callable[[Path, Path], None],
     compress: Callable[[Path, str, int, Path], None],
@@ -77,14 +99,10 @@ def timed_conversions(
     to_ir, compress: those of a notebook's `convert`. precisions: of parts.PRECISIONS, "FP16" first, as the others are
     compressed from it. The memory is that of the process which converts; of files mapped into memory, the pages read.
     """
-    folders = {precision: folder / precision for precision in precisions}
-    rows = []
-    for precision, target in folders.items():
-        if precision == "FP16":
-            name, step = "conversion of the checkpoint", (to_ir, checkpoint, target)
-        else:
-            name = "compression of the FP16 IR"
-            step = (compress, folders["FP16"], precision, group_size, target)
+    folders, rows = {}, []
+    for precision, step in conversion_steps(to_ir, compress, checkpoint, folder, precisions, group_size).items():
+        name = "conversion of the checkpoint" if precision == "FP16" else "compression of the FP16 IR"
+        target = folders[precision] = step[-1]
         with MemoryWatch() as watch:
             preflight.in_child(*step, what=f"Making {precision}")
         timing = bench.Timing.of([1e3 * watch.seconds])

@@ -36,6 +36,7 @@ from utils import bench, paths, preflight, report, weights
 from utils.models import parts
 from utils.models.llm import FP32_PROPERTIES
 from utils.models.parts import xml
+from utils.models.random_checkpoint import conversion_steps
 
 SPEED_ONLY = "released size of v2, random weights, speed only"
 EAGER, COMPILED, ONNX, OURS = "torch eager", "torch.compile", "onnxruntime", "openvino"
@@ -231,13 +232,10 @@ def live(precisions: tuple[str, ...] = parts.PRECISIONS, rounds: int = 3) -> lis
 
 def converted(checkpoint: Path, folder: Path, group_size: int) -> dict[str, Path]:
     """IR folders of a checkpoint at all of parts.PRECISIONS, built below `folder`, each in a process of its own."""
-    folders = {precision: folder / precision for precision in parts.PRECISIONS}
-    for precision, target in folders.items():
-        step = (convert.to_ir, checkpoint, target)
-        if precision != "FP16":
-            step = (convert.compress, folders["FP16"], precision, group_size, target)
+    steps = conversion_steps(convert.to_ir, convert.compress, checkpoint, folder, parts.PRECISIONS, group_size)
+    for precision, step in steps.items():
         preflight.in_child(*step, what=f"Making {precision}")
-    return folders
+    return {precision: step[-1] for precision, step in steps.items()}
 
 
 def main() -> None:
