@@ -22,7 +22,8 @@ from utils.files import replaced
 from utils.paths import ROOT
 
 SCHEMA = Path(__file__).with_name("results.schema.json")
-BENCH = ROOT / "results" / "bench"  # where `make bench` writes
+BENCH = ROOT / "results" / "bench"  # where `make bench` writes speed
+EXAMINATIONS = ROOT / "results" / "examination"  # where it writes quality that takes too long for a notebook
 PACKAGES = (
     "openvino",
     "openvino-genai",
@@ -85,6 +86,23 @@ def save_bench(case: str, speed: Iterable[Mapping], notes: Mapping) -> Path:
     day = calendar.today().isoformat()
     measured = {"parity": [], "quality": [], "speed": speed, "notes": notes}
     return _announced(save(case, model="tiny", device="CPU", **measured, folder=BENCH, date=day))
+
+
+def save_examination(case: str, model: str, quality: Iterable[Mapping]) -> Path:
+    """Write the quality rows that were measured today on the CPU to EXAMINATIONS; prints and returns the path.
+
+    Raises AssertionError, after writing, when a row fails.
+    """
+    quality, day = list(quality), calendar.today().isoformat()
+    measured = {"parity": [], "quality": quality, "speed": []}
+    path = _announced(save(case, model=model, device="CPU", **measured, folder=EXAMINATIONS, date=day))
+    compare.check(quality)
+    return path
+
+
+def examination(case: str) -> dict:
+    """What `save_examination` wrote last. Raises InvalidResults when it cannot be read."""
+    return load(EXAMINATIONS / f"{case}.json")
 
 
 def amend(path: str | Path, prefix: str, notes: Mapping) -> Path:
@@ -231,7 +249,9 @@ def _catalogue(root: Path) -> str:
     for notebook in sorted(root.glob("notebooks/*/*.ipynb")):
         path = root / "results" / f"{notebook.stem}.json"
         if notebook.stem == notebook.parent.name and path.is_file():
-            results = load(path)
+            results, examined = load(path), path.parent / EXAMINATIONS.name / path.name
+            if examined.is_file():  # of more trials than the notebook has time for
+                results["quality"] = load(examined)["quality"] + results["quality"]
             rows.append(tables.catalogue_row(_title(notebook), results, judge(results)[0]))
     if not rows:
         return "Nothing measured yet: `make run CASE=...` writes the numbers."
@@ -241,7 +261,8 @@ def _catalogue(root: Path) -> str:
 def _readme_table(name: str, case: str, folder: Path) -> str:
     """The notebook's table, and below it what `make bench` measured for the same table."""
     parts = []
-    for path, command in ((folder / f"{case}.json", "run"), (folder / "bench" / f"{case}.json", "bench")):
+    for place, command in ((".", "run"), (EXAMINATIONS.name, "bench"), (BENCH.name, "bench")):
+        path = folder / place / f"{case}.json"
         if path.is_file() and (results := load(path))[name]:
             parts.append(tables.readme_table(name, results, f"make {command} CASE={case}"))
     return "\n\n".join(parts) or f"Not measured yet: `make run CASE={case}` writes these numbers."

@@ -126,6 +126,18 @@ def test_a_benchmark_is_dated_and_says_where_it_is(tmp_path, monkeypatch, capsys
     assert results["speed"] == json.loads(json.dumps(SPEED)) and "toy.json" in capsys.readouterr().out
 
 
+def test_an_examination_is_dated_and_must_pass(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(report, "EXAMINATIONS", tmp_path)
+    path = report.save_examination("toy", "tiny", QUALITY)
+    results = report.examination("toy")
+    assert path == tmp_path / "toy.json" and results["date"] > "2026-01-02" and "toy.json" in capsys.readouterr().out
+    assert (results["model"], results["quality"]) == ("tiny", json.loads(json.dumps(QUALITY)))
+    worse = compare.quality("perplexity", "INT4", 15.0, 12.0, 14.0, "lower")
+    with pytest.raises(AssertionError, match="perplexity at INT4 is 15"):
+        report.save_examination("toy", "tiny", [*QUALITY, worse])
+    assert len(report.examination("toy")["quality"]) == len(QUALITY) + 1
+
+
 def test_notes_measured_later_join_the_others(tmp_path):
     path = save(tmp_path, date="2026-01-02", notes={"bandwidth": 1.5, "soak, pass": False, "soak, left": 3})
     before = report.load(path)
@@ -195,6 +207,15 @@ def test_catalogue_row(collection):
         "| perplexity 12 at FP16 (at most 12.5) | 3.1x PyTorch (INT4, prefill 512) | pass |\n"
         "<!-- /results -->\nbottom\n"
     )
+
+
+def test_the_catalogue_and_the_card_show_an_examination(collection):
+    better = [row | {"value": row["value"] - 0.5} for row in QUALITY[:1]] + QUALITY[1:]
+    save(collection / "results" / "examination", parity=[], quality=better, speed=[], date="2026-11-21")
+    report.regenerate(collection)
+    assert f"| perplexity {better[0]['value']:g} at FP16" in (collection / "README.md").read_text(encoding="utf-8")
+    card = (collection / "notebooks" / "toy" / "README.md").read_text(encoding="utf-8")
+    assert card.index("by `make run CASE=toy`") < card.index("Measured on 2026-11-21 by `make bench CASE=toy`")
 
 
 def test_card_tables(collection):
