@@ -1,5 +1,5 @@
-"""Cached conversion: a folder of OpenVINO IR, keyed by checkpoint, arguments, the code that converts and the versions
-of packages.
+"""Cached conversion: a folder of OpenVINO IR, keyed by checkpoint, options, the code that converts and the versions of
+packages.
 
 A build goes to `<folder>.partial`, gets a manifest as its last file and is then renamed, so a folder with a
 valid manifest is complete. Processes that ask for the same conversion wait for each other and build it
@@ -12,6 +12,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial, wraps
 from importlib import metadata
 from pathlib import Path
 
@@ -23,29 +24,52 @@ PACKAGES = ("openvino", "nncf", "transformers", "optimum-intel", "torch")
 
 def cached(
     name: str,
-    build: Callable[[Path], object],
     *,
     checkpoint: str | Path,
     arguments: Mapping | None = None,
     versions: Sequence[str] = PACKAGES,
     code: Callable | None = None,
-) -> Path:
-    """The folder `models/ir/<name>-<key>` that `build(folder)` filled in this run or in an earlier one.
+) -> Callable[[Callable], Callable[..., Path]]:
+    """Decorate a function `f(folder, **options)` that fills a folder: `f(**options)` then returns that folder.
 
-    checkpoint: a path (file or folder, hashed) or a digest. arguments: whatever else shapes the result, as JSON values.
-    versions: the packages whose versions shape it. code: the function whose module, with what that imports of this
-    project, is part of the key; by default `build`. Raises ValueError for a name or arguments that cannot be used,
-    RuntimeError when `build` wrote nothing; what `build` raises passes through. Whatever goes wrong, no folder is left
+        @cached("net-fp16", checkpoint=checkpoint)
+        def fp16(folder):
+            ov.save_model(ov.convert_model(load(checkpoint), example_input=example), folder / "net.xml")
+
+        fp16()  # models/ir/net-fp16-<key>, filled now or in an earlier run
+
+    The key has the contents of the checkpoint, the options, the versions of packages and the code: of a function in a
+    module that module, with what it imports of this project; of a function in a notebook's cell its text, with the
+    values, files and functions that it uses. Other objects that a cell's function uses, such as a network, have to
+    follow from the checkpoint.
+
+    checkpoint: a path (file or folder, hashed) or a digest. arguments: whatever else shapes the result; they and the
+    options are JSON values. versions: the packages whose versions shape it. code: the function that the key is made of
+    in place of the decorated one. The call raises ValueError for a name or options that cannot be used, RuntimeError
+    when the function wrote nothing; what the function raises passes through. Whatever goes wrong, no folder is left
     that a later call trusts.
     """
+
+    def decorate(build: Callable) -> Callable[..., Path]:
+        @wraps(build)
+        def folder(**options) -> Path:
+            inputs = {
+                "checkpoint": checkpoint_sha256(Path(checkpoint)) if _is_path(checkpoint) else checkpoint,
+                "arguments": {**(arguments or {}), **options},
+                "versions": {package: _version(package) for package in versions},
+                "code": _code(code or build),
+            }
+            return _built_once(name, partial(build, **options), inputs)
+
+        return folder
+
+    return decorate
+
+
+def _built_once(name: str, build: Callable[[Path], object], inputs: dict) -> Path:
+    """The folder models/ir/<name>-<key of the inputs> that `build(folder)` filled in this run or in an earlier one."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise ValueError(f"{name!r} cannot name a conversion: use letters, digits, '.', '_' and '-'.")
-    inputs = {
-        "checkpoint": checkpoint_sha256(Path(checkpoint)) if _is_path(checkpoint) else checkpoint,
-        "arguments": dict(arguments or {}),
-        "versions": {package: _version(package) for package in versions},
-        "code": _code((code or build).__module__),
-    }
     try:
         key = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:12]
     except TypeError as error:
@@ -77,12 +101,13 @@ def cached_in_child(
     ram_gb: that memory. Raises preflight.NotEnough where memory or disk (half as much) is too small.
     """
 
+    @cached(name, checkpoint=checkpoint, arguments=arguments, versions=versions, code=step)
     def build(folder: Path) -> None:
         print(f"Making {name} ...", file=sys.stderr, flush=True)
         preflight.check(ram_gb=ram_gb, disk_gb=ram_gb / 2, what=f"Making {name}")
         preflight.in_child(step, *args, folder, what=f"Making {name}", ram_gb=ram_gb)
 
-    return cached(name, build, checkpoint=checkpoint, arguments=arguments, versions=versions, code=step)
+    return build()
 
 
 def checkpoint_sha256(path: Path) -> str:
@@ -125,13 +150,25 @@ def _receipt(path: Path) -> dict[Path, str]:
     return {}
 
 
-def _code(module: str) -> str:
-    """SHA-256 of the sources that a module's functions consist of, without those that only fetch and cache files."""
-    caching = sources.reachable(__name__) | sources.reachable("utils.weights")
+def _code(function: Callable) -> str:
+    """SHA-256 of the sources that a function consists of, without those that only fetch and cache files."""
     digest = hashlib.sha256()
-    for name in sorted(sources.reachable(module, paths.ROOT) - caching):
+    modules = {function.__module__}
+    if not sources.file_of(function.__module__, paths.ROOT):  # of a notebook's cell, or a script
+        used = sources.used(function, paths.ROOT)
+        values = {name: _file_key(value) if isinstance(value, Path) else value for name, value in used.values.items()}
+        digest.update(json.dumps([used.texts, values], sort_keys=True).encode())
+        modules = used.modules
+    caching = sources.reachable(__name__) | sources.reachable("utils.weights")
+    reached = {name for module in modules for name in sources.reachable(module, paths.ROOT)}
+    for name in sorted(reached - caching):
         digest.update(f"{name}\0{sources.file_of(name, paths.ROOT).read_text(encoding='utf-8')}\n".encode())
     return digest.hexdigest()
+
+
+def _file_key(path: Path) -> str:
+    """Of a path that a cell's function uses: the hash of its contents, or its name where there is nothing yet."""
+    return checkpoint_sha256(path) if path.is_file() or (path.is_dir() and any(path.iterdir())) else path.name
 
 
 def _version(package: str) -> str | None:

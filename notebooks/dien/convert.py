@@ -129,20 +129,19 @@ def prepare(model: str = "tiny", precision: str = "FP32", length: int | None = N
     length = length or LENGTHS[model]
     checkpoint = weights.resolve(MODELS[model])
 
+    @cached(
+        f"dien-{model}-{precision.lower()}",
+        checkpoint=checkpoint,
+        arguments={"length": length, "form": 2},
+        versions=("openvino", "nncf", "torch"),
+    )
     def build(folder: Path) -> None:
         if precision == "FP32":
             convert(load(model), folder / MODEL_XML, length)
         else:
             quantize(prepare(model, "FP32", length), _calibration(length), folder / MODEL_XML)
 
-    folder = cached(
-        f"dien-{model}-{precision.lower()}",
-        build,
-        checkpoint=checkpoint,
-        arguments={"length": length, "form": 2},
-        versions=("openvino", "nncf", "torch"),
-    )
-    return folder / MODEL_XML
+    return build() / MODEL_XML
 
 
 def _calibration(length: int, rows: int = 32, count: int = 20) -> list[dict[str, np.ndarray]]:

@@ -111,20 +111,19 @@ def prepare(part: str = "wav2lip", model: str = "tiny", precision: str = "FP32",
     convert = {"wav2lip": convert_generator, "syncnet": convert_expert, "face_detection": convert_detector}[part]
     items = list(items)
 
+    @cached(
+        f"{part}-{model}-{precision.lower()}",
+        checkpoint=checkpoint,
+        arguments={"items": _digest(items)},
+        versions=("openvino", "nncf", "torch"),
+    )
     def build(folder: Path) -> None:
         if precision == "INT8":
             quantize(prepare(part, model), items, folder / f"{part}.xml")
         else:
             convert(load(part, model), folder / f"{part}.xml", half=precision == "FP16")
 
-    folder = cached(
-        f"{part}-{model}-{precision.lower()}",
-        build,
-        checkpoint=checkpoint,
-        arguments={"items": _digest(items)},
-        versions=("openvino", "nncf", "torch"),
-    )
-    return folder / f"{part}.xml"
+    return build() / f"{part}.xml"
 
 
 def _checkpoint(part: str, model: str) -> Path:

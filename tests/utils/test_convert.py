@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from filelock import FileLock
@@ -54,7 +55,7 @@ def copy_file(source, folder: Path):
 
 
 def convert_in_a_process(build, results):
-    results.put(str(convert.cached("net", build, checkpoint="abc")))
+    results.put(str(convert.cached("net", checkpoint="abc")(build)()))
 
 
 def start(build):
@@ -67,10 +68,10 @@ def start(build):
 
 def test_built_once_and_found_again(models):
     build = Build()
-    folder = convert.cached("net-int8", build, checkpoint="abc")
+    folder = convert.cached("net-int8", checkpoint="abc")(build)()
     assert folder.parent == models / "ir" and folder.name.startswith("net-int8-") and len(folder.name) == 9 + 12
     assert (folder / "model.xml").read_text() == "<net 1/>"
-    assert convert.cached("net-int8", build, checkpoint="abc") == folder
+    assert convert.cached("net-int8", checkpoint="abc")(build)() == folder
     assert build.count == 1
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["files"]["deep/model.bin"] == {
@@ -87,11 +88,11 @@ def test_everything_it_depends_on_changes_the_folder(monkeypatch):
     monkeypatch.setattr(convert, "_version", lambda package: versions.get(package))
 
     def ask(checkpoint="abc", **arguments):
-        return convert.cached("net", build, checkpoint=checkpoint, arguments=arguments)
+        return convert.cached("net", checkpoint=checkpoint, arguments=arguments)(build)()
 
     folders = [ask(), ask(checkpoint="abd"), ask(bits=4), ask(bits=8), ask(names=("a", "b"))]
     versions["nncf"] = "3"
-    folders += [ask(), convert.cached("net", build, checkpoint="abc", versions=("openvino",))]
+    folders += [ask(), convert.cached("net", checkpoint="abc", versions=("openvino",))(build)()]
     assert len(set(folders)) == build.count == 7
     versions["nncf"] = "2"
     assert [ask(), ask(names=["a", "b"])] == [folders[0], folders[4]]
@@ -106,7 +107,7 @@ def test_code_that_converts_changes_the_folder_and_other_code_does_not(tmp_path,
         sources.imported.cache_clear()
 
     def ask(code=None):
-        return convert.cached("net", build, checkpoint="abc", code=code)
+        return convert.cached("net", checkpoint="abc", code=code)(build)()
 
     build, other = Build(), Build()
     build.__module__, other.__module__ = "converter", "unrelated"
@@ -138,14 +139,14 @@ def test_a_checkpoint_is_known_by_its_contents(tmp_path):
 
     def ask(contents):
         checkpoint.write_bytes(contents)
-        return convert.cached("net", build, checkpoint=checkpoint)
+        return convert.cached("net", checkpoint=checkpoint)(build)()
 
     first = ask(b"one")
     assert ask(b"two") != first and ask(b"one") == first and build.count == 2
-    assert convert.cached("net", build, checkpoint=str(checkpoint)) == first
-    assert convert.cached("net", build, checkpoint=hashlib.sha256(b"one").hexdigest()) == first
+    assert convert.cached("net", checkpoint=str(checkpoint))(build)() == first
+    assert convert.cached("net", checkpoint=hashlib.sha256(b"one").hexdigest())(build)() == first
     with pytest.raises(ValueError, match="missing.gguf does not exist"):
-        convert.cached("net", build, checkpoint=tmp_path / "missing.gguf")
+        convert.cached("net", checkpoint=tmp_path / "missing.gguf")(build)()
 
 
 def test_a_folder_counts_by_names_and_contents_without_hidden_files(tmp_path):
@@ -195,9 +196,9 @@ def test_the_receipt_of_a_download_saves_hashing_until_a_file_is_touched(models,
 )
 def test_a_damaged_folder_is_redone(damage):
     build = Build()
-    folder = convert.cached("net", build, checkpoint="abc")
+    folder = convert.cached("net", checkpoint="abc")(build)()
     damage(folder)
-    assert convert.cached("net", build, checkpoint="abc") == folder
+    assert convert.cached("net", checkpoint="abc")(build)() == folder
     assert build.count == 2
     assert (folder / "model.xml").read_text() == "<net 2/>"
     assert (folder / "deep" / "model.bin").stat().st_size == 1000
@@ -205,9 +206,9 @@ def test_a_damaged_folder_is_redone(damage):
 
 def test_files_added_later_do_no_harm():
     build = Build()
-    folder = convert.cached("net", build, checkpoint="abc")
+    folder = convert.cached("net", checkpoint="abc")(build)()
     (folder / "cache.blob").write_text("compiled")
-    assert convert.cached("net", build, checkpoint="abc") == folder and build.count == 1
+    assert convert.cached("net", checkpoint="abc")(build)() == folder and build.count == 1
 
 
 def test_a_failing_build_leaves_nothing(models):
@@ -216,12 +217,12 @@ def test_a_failing_build_leaves_nothing(models):
         raise RuntimeError("out of patience")
 
     with pytest.raises(RuntimeError, match="out of patience"):
-        convert.cached("net", build, checkpoint="abc")
+        convert.cached("net", checkpoint="abc")(build)()
     assert [path.name for path in (models / "ir").iterdir() if not path.name.endswith(".lock")] == []
     with pytest.raises(RuntimeError, match="wrote no file"):
-        convert.cached("net", lambda folder: None, checkpoint="abc")
+        convert.cached("net", checkpoint="abc")(lambda folder: None)()
     build = Build()
-    convert.cached("net", build, checkpoint="abc")
+    convert.cached("net", checkpoint="abc")(build)()
     assert build.count == 1
 
 
@@ -238,7 +239,7 @@ def test_a_conversion_killed_midway_is_redone(models):
     left = [path.name for path in (models / "ir").iterdir() if path.is_dir()]
     assert len(left) == 1 and left[0].endswith(".partial")
     build = Build()
-    folder = convert.cached("net", build, checkpoint="abc")
+    folder = convert.cached("net", checkpoint="abc")(build)()
     assert build.count == 1 and (folder / "model.xml").is_file()
     assert [path.name for path in (models / "ir").iterdir() if path.is_dir()] == [folder.name]
 
@@ -296,13 +297,86 @@ def test_unfinished_siblings_go_unless_somebody_builds_them(models):
     for folder in (stale, busy):
         folder.mkdir(parents=True)
     with FileLock(models / "ir" / f".net-{'b' * 12}.lock"):
-        convert.cached("net", Build(), checkpoint="abc")
+        convert.cached("net", checkpoint="abc")(Build())()
     assert not stale.exists() and busy.exists()
 
 
 def test_refusals():
     for name in ("", "../net", "net int8", ".net"):
         with pytest.raises(ValueError, match="cannot name a conversion"):
-            convert.cached(name, Build(), checkpoint="abc")
+            convert.cached(name, checkpoint="abc")(Build())()
     with pytest.raises(ValueError, match="arguments of net must be JSON values"):
-        convert.cached("net", Build(), checkpoint="abc", arguments={"bits": {4}})
+        convert.cached("net", checkpoint="abc", arguments={"bits": {4}})(Build())()
+
+
+@pytest.fixture
+def cell(tmp_path, monkeypatch):
+    """Runs the text of a notebook's cell and returns the value of its last line."""
+    from IPython.core.interactiveshell import InteractiveShell
+
+    kernel = ModuleType("__main__")
+    shell = InteractiveShell(user_module=kernel, user_ns=vars(kernel))
+    monkeypatch.chdir(tmp_path)
+
+    def run(text):
+        result = shell.run_cell(text, silent=False)
+        result.raise_error()
+        return result.result
+
+    run("from pathlib import Path\nfrom utils.convert import cached\nruns = []")
+    return run
+
+
+BODY = """
+@cached("net", checkpoint="abc")
+def fill(folder, bits=8):
+    runs.append(bits)  # a comment
+    write(folder / "net.xml", TEXT)
+
+fill({options})
+"""
+WRITE = "def write(path, text):\n    path.write_text(text)\n"
+
+
+def test_a_function_in_a_cell_is_its_own_key(cell):
+    """Its text counts without comments, and so do options, values and functions that it uses."""
+    cell('TEXT = "net"\nunrelated = 1\n' + WRITE)
+    body = BODY.replace("    runs.append(bits)", "    Path('runs').open('a').write('x')")
+    first = cell(body.format(options=""))
+    assert (first / "net.xml").read_text() == "net"
+    cell("unrelated = 2")
+    assert cell(body.format(options="").replace("  # a comment", "\n    # another")) == first
+    assert Path("runs").read_text() == "x"
+    folders = [first, cell(body.format(options="bits=4")), cell('TEXT = "other"\n' + body.format(options=""))]
+    folders.append(cell(body.format(options="").replace("net.xml", "model.xml")))
+    cell("def write(path, text):\n    path.write_text(text + text)\n")
+    folders.append(cell(body.format(options="")))
+    assert len(set(folders)) == 5 and Path("runs").read_text() == 5 * "x"
+    assert (folders[-1] / "net.xml").read_text() == "otherother"
+
+
+def test_a_cell_depends_on_the_files_and_modules_that_it_uses(cell, tmp_path):
+    (tmp_path / "data.bin").write_bytes(b"1")
+    body = (
+        'from utils.models.tensors import listed\ndata = Path("data.bin")\n\n'
+        '@cached("net", checkpoint="abc")\ndef fill(folder):\n'
+        '    (folder / listed(["copy"])).write_bytes(data.read_bytes())\n\nfill()'
+    )
+    first = cell(body)
+    used = sources.used(cell("fill").__wrapped__)
+    assert "utils.models.tensors" in used.modules and set(used.values) == {"data"}
+    (tmp_path / "data.bin").write_bytes(b"2")
+    assert cell(body) != first
+
+
+def test_a_class_in_a_cell_counts_with_its_methods(cell):
+    text = "SIZE = {size}\n\nclass Base:\n    scale = 1\n\nclass Net(Base):\n"
+    text += "    def __init__(self):\n        self.{field} = 1\n\n"
+    text += "    def save(self, path):\n        path.write_text(str({scale} * SIZE))\n\n"
+    text += '@cached("net", checkpoint="abc")\ndef fill(folder):\n    Net().save(folder / "net.xml")\n\nfill()'
+    sizes = [(1, 1, "a"), (2, 1, "a"), (2, 1, "a"), (2, 1, "b"), (2, 4, "b")]
+    folders = [cell(text.format(size=size, scale=scale, field=field)) for size, scale, field in sizes]
+    assert [(folder / "net.xml").read_text() for folder in folders] == ["1", "2", "2", "2", "8"]
+    assert folders[1] == folders[2] and len(set(folders)) == 4
+    cell("Base.scale = 2")
+    assert cell("fill()") != folders[-1]

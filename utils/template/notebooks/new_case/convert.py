@@ -52,13 +52,14 @@ def prepare(model: str = "tiny", precision: str = "FP32") -> Path:
     if precision not in PRECISIONS:
         raise ValueError(f"There is no precision {precision!r}. Choose one of: {', '.join(PRECISIONS)}.")
 
+    @convert.cached(f"new_case-{model}-{precision.lower()}", checkpoint=checkpoint)
     def build(folder: Path) -> None:
         if precision == "FP32":
             to_ir(checkpoint, folder)
         else:
             quantize(prepare(model), folder)
 
-    return convert.cached(f"new_case-{model}-{precision.lower()}", build, checkpoint=checkpoint)
+    return build()
 
 
 def _checkpoint(model: str) -> Path:
