@@ -1,4 +1,5 @@
-from notebooks.gpt_sovits.measuring.bench import main
+from notebooks.gpt_sovits.measuring import bench, quality
 
 if __name__ == "__main__":
-    main()
+    bench.main()
+    quality.main()

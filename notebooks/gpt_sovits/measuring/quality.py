@@ -10,18 +10,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from tqdm import tqdm
 from transformers.models.whisper.english_normalizer import EnglishTextNormalizer
 
-from notebooks.gpt_sovits.data.voices import Voice
+from notebooks.gpt_sovits import convert
+from notebooks.gpt_sovits.data.sentences import HELD_OUT
+from notebooks.gpt_sovits.data.voices import Voice, read_voices
 from notebooks.gpt_sovits.network.reference import Reference
-from notebooks.gpt_sovits.pipeline import Utterance, audio_io, mandarin
+from notebooks.gpt_sovits.pipeline import Utterance, VoiceCloner, audio_io, mandarin
 from notebooks.gpt_sovits.pipeline.audio_io import Sound
-from utils import compare
-from utils.speech import judging
+from utils import compare, report, select, weights
+from utils.models import parts
+from utils.models.llm import FP32_PROPERTIES
+from utils.speech import judging, listening
 from utils.speech.judging import DISTANCE, OPINION, RIGHT_VOICE, SIMILARITY, Recognise, error_rate, ranking, transcripts
 from utils.speech.speaker_encoder import LOUDNESS, SAMPLE_RATE, Voiceprint, resampled
 from utils.speech.spectra import griffin_lim, mel_distance
@@ -58,6 +64,7 @@ TARGETS = {  # thresholds that do not depend on PyTorch, by MODEL
 MAX_DISTANCE_DB = 3.0  # of mel spectra to PyTorch
 MIN_AGREEMENT = {"FP32": 0.9, "FP16": 0.3, "INT8": 0.1}  # share of tokens before the first that differs
 GREEDY = {"top_k": 1}
+TRIALS = 24  # of each language in the examination
 COMPARED_TRIALS = 8  # whose tokens and spectra are compared with those of PyTorch
 Metric = tuple[str, str]  # its name, and KNOWN or NEW voices; "" for all
 
@@ -127,6 +134,14 @@ def agreement(ours: Sequence[int], theirs: Sequence[int]) -> float:
 def shuffled_phonemes(rng: np.random.Generator) -> Callable[[list], list]:
     """A negative control: puts the phonemes of every piece (`frontend.Piece`) in another order."""
     return lambda pieces: [piece._replace(phones=rng.permutation(piece.phones)) for piece in pieces]
+
+
+def prepared_judge(trials: Sequence[Trial]) -> Judge:
+    """A judge with Whisper, Resemblyzer's speaker encoder and DNSMOS, which the first call converts."""
+    recogniser = listening.prepare_recogniser()
+    recognise = {language: listening.Recogniser(recogniser, language) for language in UNITS}
+    voiceprint = Voiceprint(listening.prepare_encoder())
+    return Judge(trials, recognise, voiceprint, listening.MOS(weights.fetch("dnsmos")))
 
 
 class Judge:
@@ -208,41 +223,63 @@ def table(
     factories: functions that build the cloners, by precision; one cloner is in memory at a time.
 
     A precision may be its margin worse than the reference, but no worse than the targets; rows of new voices have no
-    threshold. Each cloner samples its own tokens. For the mel distance PyTorch synthesizes the same tokens in
-    COMPARED_TRIALS with the same noise, and for the agreement all decode greedily.
+    threshold. Each cloner samples its own tokens. `fidelity` adds its rows of COMPARED_TRIALS.
     """
-    numbered = list(enumerate(judge.trials))
-    compared = range(0, len(numbered), math.ceil(len(numbered) / COMPARED_TRIALS))
-
-    def progress(name: str):
-        return tqdm(numbered, desc=f"{name} speaks", mininterval=1)
-
-    # PyTorch
-    sounds, sampled = zip(*(synthesize(reference, trial, i) for i, trial in progress("PyTorch")), strict=True)
-    reference_greedy = [synthesize(reference, judge.trials[i], i, **GREEDY)[1] for i in compared]
-    wanted = judge.measure(sounds, "PyTorch is heard") | {(SAME, ""): 1.0, (DISTANCE, ""): 0.0}
-
-    # the negative controls
-    rng = np.random.default_rng(0)
-    shuffled = [synthesize(reference, trial, i, change=shuffled_phonemes(rng))[0] for i, trial in progress("a control")]
-    others = [synthesize(reference, judge.trials[i], i, tokens=[sampled[i - 1]])[0] for i in compared]
-    controls = judge.errors(shuffled, "a control is heard") | judge.similarity(sounds, judge.wrong)
+    trials = dict(enumerate(judge.trials))
+    sounds = _synthesized(reference, trials, "PyTorch")
+    shuffled = _synthesized(reference, trials, "a control", change=shuffled_phonemes(np.random.default_rng(0)))
+    wanted = judge.measure(sounds, "PyTorch is recognised")
+    controls = judge.errors(shuffled, "a control is recognised") | judge.similarity(sounds, judge.wrong)
     controls |= judge.opinions([griffin_lim(sound) for sound in sounds])
-    controls[SAME, ""] = _mean(agreement, reference_greedy[1:] + reference_greedy[:1], reference_greedy)
-    controls[DISTANCE, ""] = _mean(mel_distance, others, [sounds[i] for i in compared])
+    measured = {
+        name: judge.measure(_synthesized(build(), trials, name), f"{name} is recognised")
+        for name, build in factories.items()
+    }
+    some = dict(list(trials.items())[:: math.ceil(len(trials) / COMPARED_TRIALS)])
+    return _rows(measured, wanted, controls, targets) + fidelity(some, factories, reference)
 
-    # every precision
+
+def fidelity(
+    trials: Mapping[int, Trial], factories: Mapping[str, Callable[[], Cloner]], reference: Reference
+) -> list[dict]:
+    """Quality rows that say how close cloners are to the PyTorch reference; trials: by the seed of each.
+
+    For the mel distance PyTorch synthesizes the tokens that a cloner sampled, with the same noise. For the agreement
+    of tokens both decode greedily. The negative controls have the tokens of another trial.
+    """
+    expected, sampled = zip(*(synthesize(reference, trial, seed) for seed, trial in trials.items()), strict=True)
+    expected_greedy = _greedy_tokens(reference, trials)
+    others = _resynthesized(reference, trials, [sampled[-1], *sampled[:-1]])
+    controls = {
+        (SAME, ""): _mean(agreement, expected_greedy[1:] + expected_greedy[:1], expected_greedy),
+        (DISTANCE, ""): _mean(mel_distance, others, expected),
+    }
     measured = {}
     for name, build in factories.items():
         cloner = build()
-        cloned, tokens = zip(*(synthesize(cloner, trial, i) for i, trial in progress(name)), strict=True)
-        same_tokens = [synthesize(reference, judge.trials[i], i, tokens=[tokens[i]])[0] for i in compared]
-        greedy = [synthesize(cloner, judge.trials[i], i, **GREEDY)[1] for i in compared]
-        measured[name] = judge.measure(cloned, f"{name} is heard")
-        measured[name][SAME, ""] = _mean(agreement, greedy, reference_greedy)
-        measured[name][DISTANCE, ""] = _mean(mel_distance, [cloned[i] for i in compared], same_tokens)
+        sounds, tokens = zip(*(synthesize(cloner, trial, seed) for seed, trial in trials.items()), strict=True)
+        measured[name] = {
+            (SAME, ""): _mean(agreement, _greedy_tokens(cloner, trials), expected_greedy),
+            (DISTANCE, ""): _mean(mel_distance, sounds, _resynthesized(reference, trials, tokens)),
+        }
         del cloner
-    return _rows(measured, wanted, controls, targets)
+    return _rows(measured, {(SAME, ""): 1.0, (DISTANCE, ""): 0.0}, controls, {})
+
+
+def _synthesized(cloner: Cloner, trials: Mapping[int, Trial], name: str, **options) -> list[np.ndarray]:
+    """The samples of every trial; a bar shows the progress."""
+    progress = tqdm(trials.items(), desc=f"{name} synthesizes", mininterval=1)
+    return [synthesize(cloner, trial, seed, **options)[0] for seed, trial in progress]
+
+
+def _resynthesized(reference: Reference, trials: Mapping[int, Trial], tokens: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The samples that PyTorch makes of given tokens, those of each trial."""
+    pairs = zip(trials.items(), tokens, strict=True)
+    return [synthesize(reference, trial, seed, tokens=[given])[0] for (seed, trial), given in pairs]
+
+
+def _greedy_tokens(cloner: Cloner, trials: Mapping[int, Trial]) -> list[np.ndarray]:
+    return [synthesize(cloner, trial, seed, **GREEDY)[1] for seed, trial in trials.items()]
 
 
 def threshold(metric: str, precision: str, wanted: float, targets: Mapping[str, float]) -> float | None:
@@ -279,3 +316,21 @@ def _rows(
 
 def _mean(measure: Callable, ours: Sequence, theirs: Sequence) -> float:
     return float(np.mean([measure(*pair) for pair in zip(ours, theirs, strict=True)]))
+
+
+def factories_of(folders: Mapping[str, Path], device: str) -> dict[str, Callable[[], VoiceCloner]]:
+    """Functions that build the cloners of IR folders, and "FP32": the folder "FP16" with FP32 arithmetic."""
+    exact = partial(VoiceCloner, folders["FP16"], device, **FP32_PROPERTIES)
+    return {"FP32": exact} | {name: partial(VoiceCloner, folder, device) for name, folder in folders.items()}
+
+
+def main() -> None:
+    model = select.model(list(convert.MODELS)).value
+    reference = Reference(weights.resolve(convert.MODELS[model]["checkpoint"]))
+    factories = factories_of({name: convert.prepare(model, name) for name in parts.PRECISIONS}, "CPU")
+    judge = prepared_judge(trials(read_voices(), HELD_OUT, TRIALS))
+    report.save_examination("gpt_sovits", model, table(judge, factories, reference, TARGETS[model]))
+
+
+if __name__ == "__main__":
+    main()
