@@ -15,6 +15,10 @@ def event(delta: dict | None = None, finish: str | None = None, **extra) -> byte
     return b"data: " + json.dumps({"choices": choices} | extra, ensure_ascii=False).encode() + b"\n\n"
 
 
+class Server(ThreadingHTTPServer):
+    request_queue_size = 64  # as many clients may connect at once
+
+
 class Scripted:
     """`answer(handler, body)` writes the reply to a POST; `requests` lists (path, headers, body) in order."""
 
@@ -67,7 +71,7 @@ class Scripted:
             def log_message(self, *arguments) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = Server(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
 
     def __enter__(self) -> Scripted:

@@ -1,16 +1,20 @@
 """The questions: what counts as right, that controls cannot win, and that the small model knows some."""
 
 import re
+from contextlib import contextmanager
 
 import numpy as np
 import openvino as ov
 import openvino.opset13 as ops
 import pytest
+import torch
+import transformers
 
 from notebooks.deepseek_serving import convert
-from notebooks.deepseek_serving.measuring import quality
+from notebooks.deepseek_serving.measuring import bench, quality
 from notebooks.deepseek_serving.pipeline import Client
 from tests.deepseek_serving.scripted import Scripted
+from utils import compare, report
 from utils.models.llm import MODEL_XML
 
 
@@ -32,8 +36,11 @@ def test_questions_are_distinct_and_do_not_hold_their_answer():
 def test_a_server_that_knows_everything_is_always_right_and_in_order():
     with Scripted(echo) as server, Client(server.url) as client:
         answers = quality.ask_server(client, at_once=8)
+        few = quality.ask_server(client, quality.NOTEBOOK_QUESTIONS)
     assert quality.count_correct(answers) == 48
     assert quality.count_correct(answers, shift=1) <= 1
+    assert quality.count_correct(few, quality.NOTEBOOK_QUESTIONS) == 12
+    assert quality.count_correct(few, quality.NOTEBOOK_QUESTIONS, shift=1) == 0
 
 
 def test_an_answer_counts_by_its_word_in_any_case_and_not_by_a_part_of_one():
@@ -48,9 +55,73 @@ def test_answers_must_be_as_many_as_questions():
         quality.count_correct(["a", "b", "c"])
 
 
+def test_a_precision_may_have_a_few_answers_fewer_than_pytorch():
+    correct = [pattern.split("|")[0].replace(r"\b", "") for _, pattern in quality.QUESTIONS]
+    worse = ["nothing"] * 6 + correct[6:]
+    int4, fp16, *controls = quality.answer_rows({"INT4": worse, "FP16": correct}, correct, worse)
+    assert (int4["value"], int4["reference"], int4["threshold"]) == (42, 48, 43)
+    assert (int4["pass"], fp16["pass"]) == (False, True)
+    assert [(row["control"], row["value"]) for row in controls][0] == ("scrambled weights", 42)
+    assert controls[1]["control"] == "the next question" and controls[1]["value"] <= 1
+
+
+def test_a_precision_may_have_a_little_more_perplexity_than_pytorch():
+    fp16, int4, control = quality.perplexity_rows({"FP16": 20.5, "INT4": 20.5}, 20.0, 1e6)
+    assert (fp16["pass"], int4["pass"], control["pass"]) == (False, True, True)
+    assert int4["threshold"] == control["threshold"] == 24
+
+
+@pytest.fixture
+def stubbed_models(monkeypatch, tmp_path):
+    """Every answer is correct, and every perplexity 20; those of the scrambled model are wrong, and a million."""
+    correct = [pattern.split("|")[0].replace(r"\b", "") for _, pattern in quality.QUESTIONS]
+
+    @contextmanager
+    def our_server(model, precision):
+        with Scripted(echo) as server:
+            yield bench.Target(f"{server.url}/v3", model)
+
+    class Loader:
+        from_pretrained = staticmethod(lambda *_, **options: torch.nn.Identity())
+
+    wrong = tmp_path / "scrambled"
+    stubs = {
+        "our_server": our_server,
+        "ask_torch": lambda *_: correct,
+        "ask_ir": lambda folder, device: ["nothing"] * 48 if folder == wrong else correct,
+        "save_scrambled": lambda *_: wrong,
+        "scrambled": lambda ir: None,
+        "tokenize": lambda *_: np.zeros((1, 1000), int),
+        "ir_perplexity": lambda model, text, device: 20.0 if model else 1e6,
+        "perplexity": lambda *_: 20.0,
+    }
+    for name, stub in stubs.items():
+        monkeypatch.setattr(quality, name, stub)
+    monkeypatch.setattr(quality.convert, "prepare", lambda model, precision: tmp_path / precision)
+    monkeypatch.setattr(quality.convert, "checkpoint_folder", lambda model: tmp_path)
+    monkeypatch.setattr(transformers, "AutoModelForCausalLM", Loader)
+    monkeypatch.setattr(transformers, "AutoTokenizer", Loader)
+
+
+def test_the_examination_writes_what_the_notebook_shows(stubbed_models, monkeypatch, tmp_path):
+    """The stored one passes, too, and has every precision."""
+    stored = report.examination("deepseek_serving")
+    monkeypatch.setattr(report, "EXAMINATIONS", tmp_path)
+    quality.main()
+    written = report.examination("deepseek_serving")
+
+    def labels(results):
+        return [(row["metric"], row["precision"], row.get("control")) for row in results["quality"]]
+
+    assert labels(stored) == labels(written)
+    compare.check(stored["quality"])
+    for metric in ("right answers of 48", "perplexity"):
+        assert {precision for name, precision, _ in labels(stored) if name == metric} == {*convert.PRECISIONS, None}
+
+
 def test_the_small_model_knows_two_thirds_and_the_scrambled_one_nothing(tmp_path):
     assert quality.count_correct(quality.ask_ir(convert.prepare("tiny"))) >= 28
-    broken = quality.scramble_weights(convert.prepare("tiny", "FP16"), tmp_path)
+    broken = quality.save_scrambled(convert.prepare("tiny", "FP16"), tmp_path)
     assert quality.count_correct(quality.ask_ir(broken)) <= 3
 
 
@@ -65,7 +136,7 @@ def test_scrambling_moves_rows_of_the_layers_and_nothing_else(tmp_path):
     (tmp_path / "ir").mkdir()
     ov.save_model(ov.Model(constants, [model_input]), tmp_path / "ir" / MODEL_XML)
     (tmp_path / "ir" / "config.json").write_text("{}", encoding="utf-8")
-    folder = quality.scramble_weights(tmp_path / "ir", tmp_path / "broken", seed=1)
+    folder = quality.save_scrambled(tmp_path / "ir", tmp_path / "broken", seed=1)
     request = ov.Core().compile_model(folder / MODEL_XML, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     x = np.array([[1, 0, 2, 0]], np.float32)
     layer, embedding = (request(x)[port][0] for port in request.outputs)
@@ -78,4 +149,5 @@ def test_scrambling_moves_rows_of_the_layers_and_nothing_else(tmp_path):
 
 def test_a_compressed_model_cannot_be_scrambled(tmp_path):
     with pytest.raises(ValueError, match="has no FP16 matrices"):
-        quality.scramble_weights(convert.prepare("tiny"), tmp_path)
+        quality.save_scrambled(convert.prepare("tiny"), tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -2,19 +2,35 @@
 
 Answers are generated greedily, and count as correct when they contain the right word. There are two negative controls:
 the same network with the rows of its matrices in random order, and answers compared with the next question.
+The notebook asks NOTEBOOK_QUESTIONS. `python -m notebooks.deepseek_serving.measuring.quality` asks all of them, and
+writes results/examination/deepseek_serving.json.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from notebooks.deepseek_serving import convert
+from notebooks.deepseek_serving.measuring.bench import our_server
+from notebooks.deepseek_serving.pipeline import Client
+from utils import compare, report, select
+from utils.models.llm import FP32_PROPERTIES, MODEL_XML, Session, copy_companions, perplexity, tokenize
+
+if TYPE_CHECKING:
+    import openvino as ov
+
 MAX_ANSWER_TOKENS = 32
+MAX_FEWER = 5  # correct answers than PyTorch
+MAX_PERPLEXITY = {"FP16": 1.01, "INT8": 1.03, "INT4": 1.2}  # times that of PyTorch
+SERVED = "INT4"  # the precision that answers through a server in the examination
 
 # Question, and what a correct answer contains (regular expression, any case).
 QUESTIONS = (
@@ -67,46 +83,45 @@ QUESTIONS = (
     ("What is frozen water called?", r"\bice\b"),
     ("Which star does the Earth revolve around?", r"\bSun\b"),
 )
+NOTEBOOK_QUESTIONS = QUESTIONS[::4]
+NOTEBOOK_MAX_FEWER = 3
 
 
-def count_correct(answers: Sequence[str], shift: int = 0) -> int:
+def count_correct(answers: Sequence[str], questions: Sequence[tuple[str, str]] = QUESTIONS, shift: int = 0) -> int:
     """The number of correct answers; answers: one for each question.
 
     shift: compare each answer with the question that many places later. Raises ValueError for another number
     of answers.
     """
-    if len(answers) != len(QUESTIONS):
-        raise ValueError(f"There are {len(QUESTIONS)} questions, and {len(answers)} answers.")
-    patterns = [pattern for _, pattern in QUESTIONS[shift:] + QUESTIONS[:shift]]
+    if len(answers) != len(questions):
+        raise ValueError(f"There are {len(questions)} questions, and {len(answers)} answers.")
+    patterns = [pattern for _, pattern in questions[shift:] + questions[:shift]]
     return sum(bool(re.search(p, answer, re.IGNORECASE)) for p, answer in zip(patterns, answers, strict=True))
 
 
-def ask_torch(model, tokenizer, batch: int = 48) -> list[str]:
-    """The answers of a transformers model with greedy decoding, in batches padded on the left."""
+def ask_torch(model, tokenizer, questions: Sequence[tuple[str, str]] = QUESTIONS) -> list[str]:
+    """The answers of a transformers model with greedy decoding, in one batch padded on the left."""
     import torch
 
     tokenizer.padding_side = "left"
-    answers = []
-    chats = [[{"role": "user", "content": question}] for question, _ in QUESTIONS]
-    for start in range(0, len(chats), batch):
-        options = {"add_generation_prompt": True, "return_tensors": "pt", "return_dict": True, "padding": True}
-        inputs = tokenizer.apply_chat_template(chats[start : start + batch], **options)
-        with torch.inference_mode():
-            ids = model.generate(
-                **inputs,
-                do_sample=False,
-                max_new_tokens=MAX_ANSWER_TOKENS,
-                pad_token_id=tokenizer.pad_token_id,
-            )  # [batch, prompt + answer]
-        answers += tokenizer.batch_decode(ids[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
-    return answers
+    chats = [[{"role": "user", "content": question}] for question, _ in questions]
+    options = {"add_generation_prompt": True, "return_tensors": "pt", "return_dict": True, "padding": True}
+    inputs = tokenizer.apply_chat_template(chats, **options)
+    with torch.inference_mode():
+        ids = model.generate(
+            **inputs,
+            do_sample=False,
+            max_new_tokens=MAX_ANSWER_TOKENS,
+            pad_token_id=tokenizer.pad_token_id,
+        )  # [questions, prompt + answer]
+    return tokenizer.batch_decode(ids[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
 
 
-def ask_server(client, at_once: int = 16) -> list[str]:
-    """The answers of a server with greedy decoding; client: a `pipeline.Client`; at_once: concurrent questions."""
+def ask_server(client: Client, questions: Sequence[tuple[str, str]] = QUESTIONS, at_once: int = 16) -> list[str]:
+    """The answers of a server with greedy decoding; at_once: concurrent questions."""
     with ThreadPoolExecutor(at_once) as threads:
         ask = partial(client.chat, max_tokens=MAX_ANSWER_TOKENS, temperature=0)
-        return [reply.answer for reply in threads.map(ask, [question for question, _ in QUESTIONS])]
+        return [reply.answer for reply in threads.map(ask, [question for question, _ in questions])]
 
 
 def ask_ir(folder: Path, device: str = "CPU", **properties) -> list[str]:
@@ -128,25 +143,31 @@ def ask_ir(folder: Path, device: str = "CPU", **properties) -> list[str]:
     return [tokenizer.decode(result.m_generation_ids[0]) for result in results]
 
 
-def scramble_weights(ir: Path, folder: Path, seed: int = 0) -> Path:
-    """Write an FP16 IR with the rows of every matrix in its layers in random order: a negative control.
+def scrambled(ir: Path, seed: int = 0) -> ov.Model:
+    """The model of an FP16 IR with the rows of every matrix in its layers in random order: a negative control.
 
     Raises ValueError for an IR without FP16 matrices, such as a compressed one.
     """
     import openvino as ov
 
-    from utils.models.llm import MODEL_XML, copy_companions
-
     model, rng = ov.Core().read_model(ir / MODEL_XML), np.random.default_rng(seed)
-    scrambled = 0
+    matrices = 0
     for node in model.get_ordered_ops():
         if node.get_type_name() == "Constant" and ".layers." in node.get_friendly_name() and len(node.shape) == 2:
             if node.get_element_type() == ov.Type.f16:
                 rows = node.data[rng.permutation(len(node.data))]
                 node.output(0).replace(ov.opset13.constant(rows).output(0))
-                scrambled += 1
-    if not scrambled:
+                matrices += 1
+    if not matrices:
         raise ValueError(f"{ir} has no FP16 matrices in its layers to scramble.")
+    return model
+
+
+def save_scrambled(ir: Path, folder: Path, seed: int = 0) -> Path:
+    """Write the scrambled model with its tokenizers to a folder, which `ask_ir` opens; returns the folder."""
+    import openvino as ov
+
+    model = scrambled(ir, seed)
     copy_companions(ir, folder)
     ov.save_model(model, folder / MODEL_XML)
     return folder
@@ -161,3 +182,84 @@ def torch_logits(model) -> Callable[[np.ndarray], np.ndarray]:
             return model(torch.from_numpy(token_ids)).logits.float().numpy()
 
     return logits
+
+
+def ir_perplexity(model: ov.Model | Path, text: np.ndarray, device: str = "CPU") -> float:
+    """The perplexity of token ids [1, tokens] by an OpenVINO model or its .xml file, computed in FP32."""
+    return perplexity(Session(model, device, **FP32_PROPERTIES).prefill, text)
+
+
+def answer_rows(
+    answers: Mapping[str, Sequence[str]],
+    expected: Sequence[str],
+    scrambled_answers: Sequence[str] | None = None,
+    questions: Sequence[tuple[str, str]] = QUESTIONS,
+    max_fewer: int = MAX_FEWER,
+) -> list[dict]:
+    """Quality rows of answers by precision.
+
+    expected: PyTorch's answers; a precision may have `max_fewer` correct ones less. scrambled_answers: those of the
+    scrambled model, a control.
+    """
+    metric = f"right answers of {len(questions)}"
+    reference = count_correct(expected, questions)
+    threshold = reference - max_fewer
+    rows = []
+    for precision, given in answers.items():
+        correct = count_correct(given, questions)
+        rows.append(compare.quality(metric, precision, correct, reference, threshold, "higher"))
+    controls = {}
+    if scrambled_answers is not None:
+        controls["scrambled weights"] = count_correct(scrambled_answers, questions)
+    controls["the next question"] = count_correct(expected, questions, shift=1)
+    return rows + [compare.control(metric, name, value, threshold, "higher") for name, value in controls.items()]
+
+
+def perplexity_rows(
+    values: Mapping[str, float], reference: float, scrambled_value: float, metric: str = "perplexity"
+) -> list[dict]:
+    """Quality rows of perplexities by precision; reference: PyTorch's; scrambled_value: of the scrambled model."""
+    limits = {precision: MAX_PERPLEXITY[precision] * reference for precision in values}
+    rows = []
+    for precision, value in values.items():
+        rows.append(compare.quality(metric, precision, value, reference, limits[precision], "lower"))
+    control = compare.control(metric, "scrambled weights", scrambled_value, max(limits.values()), "lower")
+    return [*rows, control]
+
+
+def table(
+    reference, tokenizer, folders: Mapping[str, Path], served: Mapping[str, Sequence[str]], device: str = "CPU"
+) -> list[dict]:
+    """Quality rows of IR folders by precision, compared with the transformers model `reference`.
+
+    served: answers of a server by precision. The other folders answer in this process.
+    """
+    answers = {name: served.get(name) or ask_ir(folder, device) for name, folder in folders.items()}
+    with TemporaryDirectory() as scratch:
+        scrambled_answers = ask_ir(save_scrambled(folders["FP16"], Path(scratch)), device)
+    rows = answer_rows(answers, ask_torch(reference, tokenizer), scrambled_answers)
+
+    text = tokenize(folders["FP16"], "evaluation")  # [1, tokens]
+    values = {name: ir_perplexity(folders[name] / MODEL_XML, text, device) for name in MAX_PERPLEXITY}
+    scrambled_value = ir_perplexity(scrambled(folders["FP16"]), text[:, :512], device)
+    return rows + perplexity_rows(values, perplexity(torch_logits(reference), text), scrambled_value)
+
+
+def main() -> None:
+    """Ask all questions at every precision, and write the rows to results/examination."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = select.model(list(convert.MODELS)).value
+    folders = {name: convert.prepare(model, name) for name in convert.PRECISIONS}
+    thinks = convert.MODELS[model]["thinks"]
+    with our_server(model, SERVED) as target, Client(target.url, thinks=thinks) as client:
+        served = {SERVED: ask_server(client)}
+    checkpoint = convert.checkpoint_folder(model)
+    reference = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
+    rows = table(reference, AutoTokenizer.from_pretrained(checkpoint), folders, served)
+    report.save_examination("deepseek_serving", model, rows)
+
+
+if __name__ == "__main__":
+    main()
