@@ -9,13 +9,23 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from utils.tables import number
+
 INK, LINE, FILL, PICTURE, TEXT = "#23303f", "#8793a1", "#ffffff", "#dbe8f5", "#ffe3bd"
 SOUND, VOICE = PICTURE, "#e3f1dc"
+PRECISIONS = {  # the colour of each, in every figure
+    "FP32": "#1f4e79",
+    "FP16": "#2a78b8",
+    "BF16": "#5fa8d3",
+    "INT8": "#d97a00",
+    "INT4": "#b03a2e",
+}
+PEER = "#b9c1cb"  # of runtimes other than OpenVINO
 COLOURS = ("#2a78b8", "#d97a00", "#23303f", "#8793a1")
 CONTROLS = ("o", "v", "s", "^")  # marks of the controls in the bars
 
 
-def box(axes: Axes, x: float, y: float, label: str, fill: str = FILL, size: float = 8) -> Text:
+def box(axes: Axes, x: float, y: float, label: str, fill: str = FILL, size: float = 9) -> Text:
     """A label in a box with round corners, its middle at x and y."""
     look = {"boxstyle": "round,pad=0.35", "facecolor": fill, "edgecolor": INK, "linewidth": 0.8}
     return axes.text(x, y, label, ha="center", va="center", fontsize=size, color=INK, bbox=look, zorder=3)
@@ -39,13 +49,13 @@ def bars_by_kind(rows: Iterable[Mapping], metric: str, label: str) -> Figure:
     kinds = list(dict.fromkeys(row["metric"] for row in rows))
     precisions = list(dict.fromkeys(row["precision"] for row in rows if "controls" not in row))
     controls = list(dict.fromkeys(row["control"] for row in rows if "controls" in row))
-    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    figure = Figure(figsize=(9, 3.2), dpi=110, layout="constrained")
     axes = figure.subplots()
     width = 0.8 / max(1, len(precisions))
-    for number, (precision, colour) in enumerate(zip(precisions, COLOURS, strict=False)):
+    for place, precision in enumerate(precisions):
         values = _values(rows, kinds, "precision", precision)
-        places = [x - 0.4 + (number + 0.5) * width for x in values]
-        axes.bar(places, list(values.values()), width, color=colour, label=precision)
+        places = [x - 0.4 + (place + 0.5) * width for x in values]
+        axes.bar(places, list(values.values()), width, color=PRECISIONS.get(precision, COLOURS[0]), label=precision)
     for control, mark in zip(controls, CONTROLS, strict=False):
         values = _values(rows, kinds, "control", control)
         look = {"marker": mark, "color": INK, "edgecolors": "white", "s": 34, "zorder": 3}
@@ -53,7 +63,7 @@ def bars_by_kind(rows: Iterable[Mapping], metric: str, label: str) -> Figure:
     axes.set_xticks(range(len(kinds)), [kind.removeprefix(metric) for kind in kinds], color=INK)
     axes.set_ylabel(label, color=INK)
     axes.set_ylim(0, 1.02)
-    axes.legend(fontsize=7, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.1), frameon=False)
+    axes.legend(fontsize=9, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.1), frameon=False)
     return figure
 
 
@@ -66,19 +76,55 @@ def quality_bars(rows: Iterable[Mapping]) -> Figure:
     """A panel for each metric of quality rows: a bar for each precision, its threshold as a line, controls as marks."""
     rows = list(rows)
     metrics = list(dict.fromkeys(row["metric"] for row in rows))
-    figure = Figure(figsize=(9, 2 * -(-len(metrics) // 3)), layout="constrained")
+    figure = Figure(figsize=(9, 2.2 * -(-len(metrics) // 3)), dpi=110, layout="constrained")
     panels = figure.subplots(-(-len(metrics) // 3), 3, squeeze=False).ravel()
     for axes in panels[len(metrics) :]:
         axes.axis("off")
     for axes, metric in zip(panels, metrics, strict=False):
         of_metric = [row for row in rows if row["metric"] == metric]
         bars = {row["precision"]: row["value"] for row in of_metric if "controls" not in row}
-        axes.bar(list(bars), list(bars.values()), color=[COLOURS[i % len(COLOURS)] for i in range(len(bars))])
+        axes.bar(list(bars), list(bars.values()), color=[PRECISIONS.get(name, COLOURS[0]) for name in bars])
         for row in of_metric:
             if "controls" in row:
                 axes.plot(len(bars), row["value"], "v", color=INK, clip_on=False)
                 axes.axhline(row["threshold"], color=INK, linestyle=":", linewidth=1)
                 axes.set_xticks([*range(len(bars)), len(bars)], [*bars, "control"])
-        axes.set_title(f"{metric}\n{of_metric[0]['better']} is better", fontsize=8, color=INK)
-        axes.tick_params(labelsize=7)
+        axes.set_title(f"{metric}\n{of_metric[0]['better']} is better", fontsize=9, color=INK)
+        axes.tick_params(labelsize=9)
     return figure
+
+
+def speed_bars(rows: Iterable[Mapping], workloads: Mapping[str, str]) -> Figure:
+    """The speed rows (`utils.bench`) of some workloads, each with its title: a panel for each, a bar for each runtime.
+
+    A bar's length is the median time; the fastest is at the top, and each has its ratio to PyTorch. OpenVINO's bars
+    have the colours of their precisions, all others are grey. Raises ValueError for a workload without a row.
+    """
+    rows, panels = list(rows), {}
+    known = sorted({row["workload"] for row in rows})
+    for workload, title in workloads.items():
+        panels[title] = sorted((row for row in rows if row["workload"] == workload), key=lambda row: row["median_ms"])
+        if not panels[title]:
+            raise ValueError(f"No row has the workload {workload!r}. There are: {', '.join(known)}.")
+    heights = [0.6 + 0.28 * len(own) for own in panels.values()]
+    figure = Figure(figsize=(9, sum(heights)), dpi=110, layout="constrained")
+    axes_of = figure.subplots(len(panels), height_ratios=heights, squeeze=False).ravel()
+    for axes, (title, own) in zip(axes_of, panels.items(), strict=True):
+        names = [f"{row['runtime']} {row['precision']}" for row in own]
+        times = [row["median_ms"] for row in own]
+        colours = [PRECISIONS.get(row["precision"], COLOURS[0]) if _is_ours(row) else PEER for row in own]
+        bars = axes.barh(names, times, color=colours)
+        ratios = (f"   {row['ratio_to_torch']:.2g}x" if row.get("ratio_to_torch") else "" for row in own)
+        labels = [f"{number(time)} ms{ratio}" for time, ratio in zip(times, ratios, strict=True)]
+        axes.bar_label(bars, labels, padding=4, fontsize=9, color=INK)
+        axes.invert_yaxis()
+        axes.set_xlim(0, 1.25 * max(times))
+        axes.tick_params(labelsize=9)
+        axes.set_xlabel("median time, ms (shorter is better)", fontsize=9, color=INK)
+        axes.set_title(title, fontsize=10, color=INK, loc="left")
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _is_ours(row: Mapping) -> bool:
+    return row["runtime"].lower().startswith("openvino")

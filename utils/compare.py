@@ -2,7 +2,7 @@
 
 A parity row compares one sub-model with PyTorch. A quality row compares a task metric with its threshold. A control
 row is a negative control: it measures the same metric where it has to miss the threshold, which shows that the metric
-discriminates.
+discriminates. `show` makes a table for people of either kind.
 """
 
 import math
@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+
+from utils.tables import Table, number
 
 BETTER = ("higher", "lower")
 
@@ -47,11 +49,15 @@ def quality(
     reference: float | None,
     threshold: float | None,
     better: str,
+    *,
+    goal: float | None = None,
+    of: int | None = None,
 ) -> dict:
     """The quality row of one metric at one precision.
 
     `reference` is the unquantised PyTorch value. `better` is "higher" or "lower"; a value equal to the
-    threshold passes. Without a threshold the row is only reported: its `pass` is None.
+    threshold passes. Without a threshold the row is only reported: its `pass` is None. `goal` is the value at which the
+    result is useful. `of` is the number of trials that a share or a count is of, for showing it as 37/48.
     """
     row = {
         "metric": metric,
@@ -61,6 +67,10 @@ def quality(
         "reference": None if reference is None else _number("reference", reference),
         "threshold": None if threshold is None else _number("threshold", threshold),
     }
+    if goal is not None:
+        row["goal"] = _number("goal", goal)
+    if of is not None:
+        row["of"] = int(of)
     return row | {"pass": passes(row)}
 
 
@@ -114,6 +124,76 @@ def describe(row: Mapping) -> str:
     )
 
 
+def below_goal(row: Mapping) -> bool:
+    """Whether a row passes its threshold but misses its goal."""
+    return bool(passes(row)) and "goal" in row and not passes({**row, "threshold": row["goal"]})
+
+
+def show(rows: Iterable[Mapping]) -> Table:
+    """Parity rows, or quality rows with their controls, as a table: one line for each stage or metric."""
+    rows = list(rows)
+    return _parity_table(rows) if rows and "stage" in rows[0] else _quality_table(rows)
+
+
+def _parity_table(rows: list[Mapping]) -> Table:
+    lines = []
+    for row in rows:
+        difference = "none" if row["max_abs_diff"] == 0 else number(row["max_abs_diff"])
+        allowed = "none" if row["tolerance"] == 0 else number(row["tolerance"])
+        lines.append([row["stage"], difference, allowed, "passes" if passes(row) else "FAILS"])
+    return Table(["Compared with PyTorch", "Largest difference", "Allowed", ""], lines)
+
+
+def _quality_table(rows: list[Mapping]) -> Table:
+    measured = [row for row in rows if "controls" not in row]
+    controls = [row for row in rows if "controls" in row]
+    precisions = list(dict.fromkeys(row["precision"] for row in measured))
+    with_goal = any("goal" in row for row in measured)
+    lines = []
+    for metric in dict.fromkeys(row["metric"] for row in rows):
+        own = {row["precision"]: row for row in measured if row["metric"] == metric}
+        first = next(iter(own.values()))
+        line = [f"{metric} ({first['better']} is better)", _limits(own.values(), "threshold")]
+        line += [_limits(own.values(), "goal")] if with_goal else []
+        line.append(_value(first, first["reference"]))
+        line += [_judged_value(own[precision]) if precision in own else "" for precision in precisions]
+        failing = [row for row in controls if row["metric"] == metric]
+        line.append("\n".join(f"{_value(first, row['value'])} {row['control']}{_surprise(row)}" for row in failing))
+        lines.append(line)
+    goal = ["Goal"] if with_goal else []
+    header = ["Metric", "Needed", *goal, "PyTorch", *precisions]
+    if controls:
+        return Table([*header, "Negative controls (fail, as they should)"], lines)
+    return Table(header, [line[:-1] for line in lines])
+
+
+def _limits(rows: Iterable[Mapping], field: str) -> str:
+    """The thresholds or goals of a metric's precisions."""
+    rows = [row for row in rows if row.get(field) is not None]
+    if not rows:
+        return "–"
+    ends = sorted({row[field] for row in rows})
+    texts = list(dict.fromkeys(_value(rows[0], end) for end in (ends[0], ends[-1])))
+    return ("at least " if rows[0]["better"] == "higher" else "at most ") + " to ".join(texts)
+
+
+def _value(row: Mapping, value: float | None) -> str:
+    """A value of the row's metric: a count as 37/48, anything else as a number."""
+    if value is None or "of" not in row:
+        return number(value)
+    count = value if row["value"] > 1 or (row["threshold"] or 0) > 1 else value * row["of"]
+    return f"{number(round(count, 1))}/{row['of']}"
+
+
+def _judged_value(row: Mapping) -> str:
+    verdict = " FAILS" if passes(row) is False else " (below goal)" if below_goal(row) else ""
+    return _value(row, row["value"]) + verdict
+
+
+def _surprise(control: Mapping) -> str:
+    return "" if passes(control) else " PASSES, BUT SHOULD NOT"
+
+
 def table(rows: Iterable[Mapping]):
     """The rows as a pandas DataFrame; its last column `pass` is computed from the row: True, False or "reported"."""
     import pandas as pd
@@ -130,14 +210,20 @@ def table(rows: Iterable[Mapping]):
     return frame
 
 
-def check(rows: Iterable[Mapping]) -> None:
-    """Raise AssertionError that names every failing row, or says that there is no row to check."""
+def check(rows: Iterable[Mapping]) -> str:
+    """How many rows pass and which metrics miss their goals, in a sentence.
+
+    Raises AssertionError that names every failing row, or says that there is no row to check.
+    """
     rows = list(rows)
     if not rows:
         raise AssertionError("There is no row to check: the table is empty.")
     failing = [describe(row) for row in rows if passes(row) is False]
     if failing:
         raise AssertionError(f"{len(failing)} of {len(rows)} rows fail: " + "; ".join(failing) + ".")
+    passed = sum(bool(passes(row)) for row in rows)
+    missed = list(dict.fromkeys(row["metric"] for row in rows if below_goal(row)))
+    return f"{passed} checks passed" + (f"; below their goal: {', '.join(missed)}" if missed else "")
 
 
 def _array(stage: str, which: str, values: Any) -> np.ndarray:

@@ -1,8 +1,8 @@
 """Results of a use case as JSON (checked against the schema, `pass` recomputed), and the tables of README files.
 
-`python -m utils.report` rewrites what stands between `<!-- results:NAME -->` and `<!-- /results -->` in
-README.md (NAME: catalogue) and in notebooks/*/README.md (NAME: parity, quality or speed). With `--check` it
-only lists the files that are stale.
+`python -m utils.report` rewrites what stands between `<!-- results:NAME -->` and `<!-- /results -->` in README.md
+(NAME: catalogue) and in notebooks/*/README.md (NAME: quality or speed, then the metrics or workloads as a JSON list),
+and writes notebooks/*/RESULTS.md. With `--check` it only lists the files that are stale.
 """
 
 import argparse
@@ -17,9 +17,10 @@ from datetime import date as calendar
 from importlib import metadata
 from pathlib import Path
 
-from utils import bench, compare, tables
+from utils import bench, compare, readmes
 from utils.files import replaced
 from utils.paths import ROOT
+from utils.tables import Table
 
 SCHEMA = Path(__file__).with_name("results.schema.json")
 BENCH = ROOT / "results" / "bench"  # where `make bench` writes speed
@@ -34,7 +35,7 @@ PACKAGES = (
     "onnxruntime",
     "numpy",
 )
-MARKED = re.compile(r"<!-- results:(\S+) -->(.*?)<!-- /results -->", re.DOTALL)
+MARKED = re.compile(r"<!-- results:(\w+)( [^\n]*?)?? -->(.*?)<!-- /results -->", re.DOTALL)
 
 
 class InvalidResults(ValueError):
@@ -168,19 +169,21 @@ def judge(results: Mapping) -> tuple[bool, list[str]]:
 
 
 def regenerate(root: Path = ROOT, write: bool = True) -> list[Path]:
-    """Bring the tables of all README files up to date (or only look); returns those that were stale."""
-    stale = []
+    """Bring all generated tables up to date (or only look); returns the files that were stale."""
+    pages: dict[Path, str] = {}
     for readme in [root / "README.md", *sorted(root.glob("notebooks/*/README.md"))]:
-        if not readme.is_file():
-            continue
-        before = readme.read_text(encoding="utf-8")
-        if len(MARKED.findall(before)) != before.count("<!-- results:"):
-            raise InvalidResults(f"{readme} has a '<!-- results:NAME -->' without its '<!-- /results -->'. Add it.")
-        after = MARKED.sub(lambda match, at=readme: _generated(match[1], at, root), before)
-        if after != before:
-            stale.append(readme)
-            if write:
-                _write(readme, after)
+        if readme.is_file():
+            before = readme.read_text(encoding="utf-8")
+            if len(MARKED.findall(before)) != before.count("<!-- results:"):
+                raise InvalidResults(f"{readme} has a '<!-- results:NAME -->' without its '<!-- /results -->'. Add it.")
+            pages[readme] = MARKED.sub(lambda match, at=readme: _generated(match, at, root), before)
+        if readme.parent != root and (sources := _sources(readme.parent.name, root / "results")):
+            title = _title(readme.with_name(f"{readme.parent.name}.ipynb"))
+            pages[readme.with_name("RESULTS.md")] = readmes.results_page(title, sources)
+    stale = [page for page, text in pages.items() if not page.is_file() or page.read_text(encoding="utf-8") != text]
+    if write:
+        for page in stale:
+            _write(page, pages[page])
     return stale
 
 
@@ -231,17 +234,23 @@ def _check_controls(quality: list[dict], name: str) -> None:
             )
 
 
-def _generated(name: str, readme: Path, root: Path) -> str:
-    if readme.parent == root and name == "catalogue":
-        text = _catalogue(root)
-    elif readme.parent != root and name in tables.TABLES:
-        text = _readme_table(name, readme.parent.name, root / "results")
-    else:
-        raise InvalidResults(
-            f"{readme} asks for results:{name}. There are: catalogue in README.md, "
-            f"{', '.join(tables.TABLES)} in those of the notebooks."
-        )
-    return f"<!-- results:{name} -->\n{text}\n<!-- /results -->"
+def _generated(match: re.Match, readme: Path, root: Path) -> str:
+    name, listed = match[1], (match[2] or "").strip()
+    try:
+        wanted = json.loads(listed or "[]")
+        if readme.parent == root and name == "catalogue":
+            text = _catalogue(root)
+        elif readme.parent != root and name in ("quality", "speed"):
+            sources, case = _sources(readme.parent.name, root / "results"), readme.parent.name
+            make = {"quality": readmes.quality, "speed": readmes.speed}[name]
+            text = (
+                make(sources, wanted) if sources else f"Not measured yet: `make run CASE={case}` writes these numbers."
+            )
+        else:
+            raise ValueError("there are catalogue in README.md, quality and speed in those of the notebooks")
+    except ValueError as error:
+        raise InvalidResults(f"{readme} asks for results:{name} {listed}, but {error}.") from error
+    return f"<!-- results:{name}{listed and ' '}{listed} -->\n{text}\n<!-- /results -->"
 
 
 def _catalogue(root: Path) -> str:
@@ -252,20 +261,17 @@ def _catalogue(root: Path) -> str:
             results, examined = load(path), path.parent / EXAMINATIONS.name / path.name
             if examined.is_file():  # of more trials than the notebook has time for
                 results["quality"] = load(examined)["quality"] + results["quality"]
-            rows.append(tables.catalogue_row(_title(notebook), results, judge(results)[0]))
+            rows.append(readmes.catalogue_row(_title(notebook), results, judge(results)[0]))
     if not rows:
         return "Nothing measured yet: `make run CASE=...` writes the numbers."
-    return tables.markdown(tables.CATALOGUE, rows)
+    return Table(readmes.CATALOGUE, rows).markdown()
 
 
-def _readme_table(name: str, case: str, folder: Path) -> str:
-    """The notebook's table, and below it what `make bench` measured for the same table."""
-    parts = []
-    for place, command in ((".", "run"), (EXAMINATIONS.name, "bench"), (BENCH.name, "bench")):
-        path = folder / place / f"{case}.json"
-        if path.is_file() and (results := load(path))[name]:
-            parts.append(tables.readme_table(name, results, f"make {command} CASE={case}"))
-    return "\n\n".join(parts) or f"Not measured yet: `make run CASE={case}` writes these numbers."
+def _sources(case: str, folder: Path) -> list[readmes.Source]:
+    """What was measured of a notebook: by an examination, the notebook itself and `make bench`, as far as it was."""
+    places = {EXAMINATIONS.name: "bench", ".": "run", BENCH.name: "bench"}
+    files = {folder / place / f"{case}.json": f"make {command} CASE={case}" for place, command in places.items()}
+    return [(command, load(path)) for path, command in files.items() if path.is_file()]
 
 
 def _title(notebook: Path) -> str:

@@ -92,7 +92,6 @@ def test_without_threshold_a_row_is_only_reported():
     row = compare.quality("rouge", "INT4", 0.3, 0.4, None, "higher")
     assert row["pass"] is None
     compare.check([row])
-    assert list(compare.table([row])["pass"]) == ["reported"]
 
 
 def test_rows_refuse_wrong_words_and_numbers():
@@ -104,19 +103,57 @@ def test_rows_refuse_wrong_words_and_numbers():
         compare.control("perplexity", "noise", 1, float("inf"), "lower")
 
 
-def test_table_computes_its_last_column():
-    frame = compare.table(
+def test_show_has_a_line_for_each_metric_and_marks_what_fails():
+    table = compare.show(
         [
-            compare.quality("ppl", "INT8", 10, 9, 11, "lower"),
-            compare.control("ppl", "zero points ignored", 10.5, 11, "lower") | {"pass": True},
+            compare.quality("perplexity", "FP16", 24.2238, 24.22, 24.47, "lower"),
+            compare.quality("perplexity", "INT4", 30.26, 24.22, 29.07, "lower"),
+            compare.control("perplexity", "scrambled weights", 249_369_848.8, 29.07, "lower"),
+            compare.quality("right answers", "INT4", 37, 33, 28, "higher", of=48, goal=40),
+            compare.quality("small words", "FP16", 19 / 24, 19 / 24, 0.74, "higher", of=24),
+            compare.control("right answers", "the next question", 30, 28, "higher"),
+            compare.quality("distance", "FP16", 0.000012345, 0, None, "lower"),
         ]
     )
-    assert list(frame.columns) == [
-        *("metric", "better", "precision", "value", "reference", "threshold", "control", "pass")
+    assert list(table.header) == [
+        *("Metric", "Needed", "Goal", "PyTorch", "FP16", "INT4", "Negative controls (fail, as they should)")
     ]
-    assert list(frame["pass"]) == [True, False]
-    assert list(frame["control"]) == ["", "zero points ignored"]
-    assert list(frame["precision"]) == ["INT8", ""]
+    assert table.rows == [
+        [
+            *("perplexity (lower is better)", "at most 24.5 to 29.1", "–", "24.2", "24.2", "30.3 FAILS"),
+            "249 million scrambled weights",
+        ],
+        [
+            *("right answers (higher is better)", "at least 28/48", "at least 40/48", "33/48", ""),
+            *("37/48 (below goal)", "30/48 the next question PASSES, BUT SHOULD NOT"),
+        ],
+        ["small words (higher is better)", "at least 17.8/24", "–", "19/24", "19/24", "", ""],
+        ["distance (lower is better)", "–", "–", "0", "0.0000123", "", ""],
+    ]
+
+
+def test_show_of_parity_says_how_far_apart_and_how_far_is_allowed():
+    rows = [
+        compare.parity("encoder", [1.0, 2.0], [1.0, 2.0000004], 1e-4),
+        compare.parity("tokens", [1, 2], [1, 2], 0),
+        compare.parity("head", [1.0], [2.0], 0.1),
+    ]
+    assert compare.show(rows).rows == [
+        ["encoder", "under 0.00001", "0.0001", "passes"],
+        ["tokens", "none", "none", "passes"],
+        ["head", "1", "0.1", "FAILS"],
+    ]
+
+
+def test_check_counts_what_passes_and_names_what_misses_its_goal():
+    rows = [
+        compare.parity("encoder", [1.0], [1.0], 0.1),
+        compare.quality("accuracy", "INT4", 0.85, 1, 0.8, "higher", goal=0.9),
+        compare.quality("rouge", "INT4", 0.3, 0.4, None, "higher", goal=0.9),
+    ]
+    assert compare.check(rows[:1]) == "1 checks passed"
+    assert compare.check(rows) == "2 checks passed; below their goal: accuracy"
+    assert compare.below_goal(rows[1]) and not compare.below_goal(rows[2])
 
 
 def test_check_names_every_failing_row_and_refuses_an_empty_table():

@@ -180,9 +180,8 @@ def collection(tmp_path):
             nbformat.v4.new_markdown_cell("intro\n# A toy model\n## More"),
         ]
         nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / f"{case}.ipynb")
-        card = "\n".join(
-            f"## {name}\n<!-- results:{name} -->\nold\n<!-- /results -->" for name in ("parity", "quality", "speed")
-        )
+        marks = {"quality": "quality", "one": 'quality ["agreement"]', "speed": "speed"}
+        card = "\n".join(f"## {name}\n<!-- results:{mark} -->\nold\n<!-- /results -->" for name, mark in marks.items())
         (folder / "README.md").write_text(f"# {case}\n{card}\nend\n", encoding="utf-8")
     (tmp_path / "README.md").write_text("top\n<!-- results:catalogue --><!-- /results -->\nbottom\n", encoding="utf-8")
     save(tmp_path / "results", notes={"background load": 0.25})
@@ -203,51 +202,66 @@ def test_catalogue_row(collection):
         "| Use case | Measured with | Difference closest to tolerance | Quality | Speed | Verdict |\n"
         "| --- | --- | --- | --- | --- | --- |\n"
         "| [A toy model](notebooks/toy/toy.ipynb) | tiny, CPU "
-        "| 1.00e-05 (decoder \\| all layers; tolerance 1.00e-04) "
+        "| 0.00001 (decoder \\| all layers; tolerance 0.0001) "
         "| perplexity 12 at FP16 (at most 12.5) | 3.1x PyTorch (INT4, prefill 512) | pass |\n"
         "<!-- /results -->\nbottom\n"
     )
 
 
-def test_the_catalogue_and_the_card_show_an_examination(collection):
-    better = [row | {"value": row["value"] - 0.5} for row in QUALITY[:1]] + QUALITY[1:]
+def test_an_examination_comes_first(collection):
+    better = [row | {"value": row["value"] - 0.5} for row in QUALITY[:1]] + QUALITY[1:3]
     save(collection / "results" / "examination", parity=[], quality=better, speed=[], date="2026-11-21")
     report.regenerate(collection)
     assert f"| perplexity {better[0]['value']:g} at FP16" in (collection / "README.md").read_text(encoding="utf-8")
     card = (collection / "notebooks" / "toy" / "README.md").read_text(encoding="utf-8")
-    assert card.index("by `make run CASE=toy`") < card.index("Measured on 2026-11-21 by `make bench CASE=toy`")
+    examined, live, speed, _ = card.split("\nMeasured")[1:]
+    assert examined.startswith(" on 2026-11-21 by `make bench CASE=toy`") and "agreement (" not in examined
+    assert live.startswith(" by `make run CASE=toy`") and "agreement (" in live and "ms" in speed
 
 
-def test_card_tables(collection):
+def test_tables_of_a_readme(collection):
     report.regenerate(collection)
     card = (collection / "notebooks" / "toy" / "README.md").read_text(encoding="utf-8")
     for line in (
-        "| decoder \\| all layers | 1.00e-05 | 1.000000 | 1.00e-04 | pass |",
-        "| perplexity (lower is better) | INT4 | 13.25 | 12 | 14 | pass |",
-        "| perplexity (lower is better) | control: zero points ignored | 5,432 | – | 14 | loses, as it must |",
-        "| agreement (higher is better) | INT4 | 0.875 | 1 | – | reported |",
+        "| perplexity (lower is better) | at most 12.5 to 14 | 12 | 12 | 13.2 | 5,432 zero points ignored |",
+        "| agreement (higher is better) | – | 1 | 0.875 |",
+        "| prefill 512 | 31.3 ms (torch eager, FP32) | 10 ms (openvino, INT4) | 3.13x |",
+    ):
+        assert line in card.splitlines()
+    assert card.startswith("# toy\n## quality\n") and card.endswith("<!-- /results -->\nend\n")
+    assert "speed only" not in card  # PyTorch was not timed
+    other = (collection / "notebooks" / "unmeasured" / "README.md").read_text(encoding="utf-8")
+    assert other.count("Not measured yet: `make run CASE=unmeasured`") == 3
+    assert not (collection / "notebooks" / "unmeasured" / "RESULTS.md").exists()
+
+
+def test_the_page_of_results_has_every_row(collection):
+    report.regenerate(collection)
+    page = (collection / "notebooks" / "toy" / "RESULTS.md").read_text(encoding="utf-8")
+    for line in (
+        "# Results: A toy model",
+        "| decoder \\| all layers | 0.00001 | 1.000000 | 0.0001 | passes |",
         "| prefill 512 | openvino | INT4 | 10 | 10 | 51,200 tokens/s | 3.13 | – | 83.3 |",
         "| prefill 512 | torch eager | FP32 | 31.3 | 31.3 | 32 calls/s | – | – | – |",
         "| prefill 512 (speed only) | openvino | INT4 | 10 | 10 | 51,200 tokens/s | 3.13 | – | 83.3 |",
         "* background load: 0.25",
     ):
-        assert line in card.splitlines()
-    assert "Measured on 2026-11-21 by `make bench CASE=toy` with model tiny on CPU" in card
-    assert card.startswith("# toy\n## parity\n") and card.endswith("<!-- /results -->\nend\n")
-    other = (collection / "notebooks" / "unmeasured" / "README.md").read_text(encoding="utf-8")
-    assert other.count("Not measured yet: `make run CASE=unmeasured`") == 3
+        assert line in page.splitlines()
+    assert "Measured on 2026-11-21 by `make bench CASE=toy` with model tiny on CPU" in page
+    assert [line for line in page.splitlines() if line.startswith("## ")] == ["## Quality", "## Parity", "## Speed"]
 
 
 def test_regeneration_is_stable_and_check_only_looks(collection):
-    files = [collection / "README.md", *sorted(collection.glob("notebooks/*/README.md"))]
-    before = [file.read_bytes() for file in files]
+    toy, unmeasured = (collection / "notebooks" / case for case in ("toy", "unmeasured"))
+    files = [collection / "README.md", toy / "README.md", toy / "RESULTS.md", unmeasured / "README.md"]
+    before = [file.read_bytes() for file in files if file.exists()]
     assert report.regenerate(collection, write=False) == files
-    assert [file.read_bytes() for file in files] == before
+    assert [file.read_bytes() for file in files if file.exists()] == before
     assert report.regenerate(collection) == files
     written = [file.read_bytes() for file in files]
     assert report.regenerate(collection) == [] and [file.read_bytes() for file in files] == written
-    save(collection / "results", speed=[])
-    assert report.regenerate(collection, write=False) == files[:2]
+    save(collection / "results", parity=[])
+    assert report.regenerate(collection, write=False) == [files[0], files[2]]
 
 
 def test_a_failing_case_shows_in_the_catalogue(collection):
@@ -279,7 +293,7 @@ def test_the_catalogue_tells_the_ratio_where_most_time_goes(collection):
     ("text", "fault"),
     [
         ("<!-- results:catalogue -->", "without its"),
-        ("<!-- results:parity -->\n<!-- /results -->", "asks for results:parity"),
+        ("<!-- results:quality -->\n<!-- /results -->", "asks for results:quality"),
     ],
 )
 def test_wrong_markers(collection, text, fault):
@@ -287,6 +301,22 @@ def test_wrong_markers(collection, text, fault):
     with pytest.raises(report.InvalidResults, match=fault):
         report.regenerate(collection)
     assert (collection / "README.md").read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("mark", "fault"),
+    [
+        ('quality ["bleu"]', "no results have the metrics bleu"),
+        ('speed ["decode"]', "no results have the workloads decode"),
+        ("speed prefill", "asks for results:speed prefill, but Expecting value"),
+        ("parity", "asks for results:parity"),
+    ],
+)
+def test_a_readme_asks_for_what_was_not_measured(collection, mark, fault):
+    readme = collection / "notebooks" / "toy" / "README.md"
+    readme.write_text(f"<!-- results:{mark} --><!-- /results -->")
+    with pytest.raises(report.InvalidResults, match=fault):
+        report.regenerate(collection)
 
 
 def test_command_line(collection, monkeypatch, capsys):
