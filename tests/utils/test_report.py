@@ -214,7 +214,7 @@ def test_an_examination_comes_first(collection):
     report.regenerate(collection)
     assert f"| perplexity {better[0]['value']:g} at FP16" in (collection / "README.md").read_text(encoding="utf-8")
     card = (collection / "notebooks" / "toy" / "README.md").read_text(encoding="utf-8")
-    examined, live, speed, _ = card.split("\nMeasured")[1:]
+    examined, live, speed = card.split("\nMeasured")[1:]
     assert examined.startswith(" on 2026-11-21 by `make bench CASE=toy`") and "agreement (" not in examined
     assert live.startswith(" by `make run CASE=toy`") and "agreement (" in live and "ms" in speed
 
