@@ -8,6 +8,7 @@ from notebooks.janus_pro import data
 from notebooks.janus_pro.measuring import quality
 from notebooks.janus_pro.network.reference import Reference
 from utils import compare, report
+from utils.models import parts
 
 DRAWN = [*data.PROMPT_KINDS, quality.ALL]
 EVERY_KIND = [f"accuracy, {kind}" for kind in data.QUESTION_KINDS] + [f"drawings, {kind}" for kind in DRAWN]
@@ -115,23 +116,58 @@ def test_the_table_passes_who_sees_and_listens_and_its_controls_lose(asked, exam
     report.save("janus_pro", model="tiny", device="CPU", parity=[], quality=rows, speed=[], folder=tmp_path)
 
 
-def test_the_table_fails_a_precision_that_is_wrong(asked, examples, knowing):
-    class Wrong(Knowing):
-        def understand(self, picture, text, max_new_tokens):
-            return "nothing"
+class Wrong(Knowing):
+    def understand(self, picture, text, max_new_tokens):
+        return "nothing"
 
-        def draw(self, text, seed, guidance, n):
-            return [Image.new("RGB", (96, 96), "white")] * n
+    def draw(self, text, seed, guidance, n):
+        return [Image.new("RGB", (96, 96), "white")] * n
 
-        def draw_tokens(self, text, temperature):
-            return np.full((1, 9), 999)
+    def draw_tokens(self, text, temperature):
+        return np.full((1, 9), 999)
 
-        def decode(self, tokens):
-            return [Image.new("RGB", (96, 96), "black")] * len(tokens)
+    def decode(self, tokens):
+        return [Image.new("RGB", (96, 96), "black")] * len(tokens)
 
-    rows = quality.table({"FP16": knowing, "INT4": Wrong(asked, examples)}, knowing, asked, examples)
+
+@pytest.mark.parametrize("measure", [quality.table, quality.spot_check])
+def test_the_table_fails_a_precision_that_is_wrong(measure, asked, examples, knowing):
+    rows = measure({"FP16": knowing, "INT4": Wrong(asked, examples)}, knowing, asked, examples)
     metrics = {row["metric"] for row in rows if row["threshold"] is not None}
     assert failing(rows) == {(metric, "INT4") for metric in metrics}
+
+
+def test_a_spot_check_has_all_questions_together_and_greedy_tokens_in_place_of_drawings(
+    asked, examples, knowing, tmp_path
+):
+    rows = quality.spot_check({"INT4": knowing}, knowing, asked, examples[::5])
+    compare.check(rows)
+    assert {row["metric"] for row in rows} > {f"accuracy, {quality.ALL}", TOKENS} and len(rows) == 10
+    (share,) = {row["value"] for row in rows if row.get("control") == "the most frequent answer"}
+    by_kind = quality.accuracy(quality.most_frequent_answers(asked), asked)
+    assert share == pytest.approx(np.mean([*by_kind.values()]))
+    report.save("janus_pro", model="tiny", device="CPU", parity=[], quality=rows, speed=[], folder=tmp_path)
+
+
+def test_the_examination_has_every_precision_and_the_stored_one_passes(asked, examples, knowing, monkeypatch, tmp_path):
+    monkeypatch.setattr(report, "EXAMINATIONS", tmp_path)
+    counts = []
+    stubs = {"Reference": lambda checkpoint: knowing, "Janus": lambda folder: knowing}
+    stubs |= {"trials": lambda count: counts.append(count) or asked}
+    stubs |= {"prompts": lambda count: counts.append(count) or examples}
+    for name, stub in stubs.items():
+        monkeypatch.setattr(quality, name, stub)
+    monkeypatch.setattr(quality.convert, "prepare", lambda *_: None)
+    monkeypatch.setattr(quality.weights, "resolve", lambda *_: None)
+    quality.main()
+    written = report.examination("janus_pro")
+    monkeypatch.undo()
+    stored = report.examination("janus_pro")
+    compare.check(stored["quality"])
+    assert counts == [quality.TRIALS, quality.PROMPTS]
+    for field in ("metric", "precision", "control"):
+        assert [row.get(field) for row in stored["quality"]] == [row.get(field) for row in written["quality"]]
+    assert {row["precision"] for row in stored["quality"]} == {*parts.PRECISIONS, None}
 
 
 def test_the_table_fails_who_needs_no_sentence(asked, examples, knowing):

@@ -1,4 +1,5 @@
-from notebooks.janus_pro.measuring.bench import main
+from notebooks.janus_pro.measuring import bench, quality
 
 if __name__ == "__main__":
-    main()
+    bench.main()
+    quality.main()

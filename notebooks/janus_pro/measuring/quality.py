@@ -1,5 +1,8 @@
 """How many answers and drawings are correct: held-out pictures, wordings and pairs, at every precision.
 
+`python -m notebooks.janus_pro.measuring.quality` writes all of it to results/examination/janus_pro.json, which takes
+minutes. The notebook measures the few trials of `spot_check`.
+
 An answer is correct when it is the true one, letter for letter. A drawing is correct when a checker of geometry alone
 (checker.py) finds on it what the prompt asked for, where it asked for it, and nothing else. Negative controls show that
 the metrics can fail: no picture or another one, no prompt or another one, and always the most frequent answer.
@@ -7,17 +10,19 @@ the metrics can fail: no picture or another one, no prompt or another one, and a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
+from notebooks.janus_pro import convert
 from notebooks.janus_pro.data import HELD_OUT_PAIRS, PROMPT_KINDS, QUESTION_KINDS, Prompt, held_out, held_out_prompts
 from notebooks.janus_pro.measuring.checker import fulfils
 from notebooks.janus_pro.network.reference import Reference
-from utils import compare
+from notebooks.janus_pro.pipeline import Janus
+from utils import compare, report, select, weights
 from utils.drawn_world.answers import (
     Trial,
     accuracy,
@@ -28,8 +33,10 @@ from utils.drawn_world.answers import (
     swap_pictures,
 )
 from utils.drawn_world.questions import Question
+from utils.models import parts
 
 Example = tuple[Image.Image, Prompt]  # a correct drawing, its prompt
+TRIALS, PROMPTS = 20, 6  # of each kind in the examination
 MAX_ANSWER_TOKENS = 60  # reasons included
 DRAWINGS_PER_PROMPT = 2
 ALL = "all kinds"
@@ -57,7 +64,7 @@ class Drawing(NamedTuple):
 # --- answers ------------------------------------------------------------------------------------------------------
 
 
-def trials(count: int = 24, kinds: Sequence[str] = QUESTION_KINDS) -> list[Trial]:
+def trials(count: int, kinds: Sequence[str] = QUESTION_KINDS) -> list[Trial]:
     """`count` held-out trials of each kind."""
     return [trial for kind in kinds for trial in held_out(kind, count)]
 
@@ -71,7 +78,7 @@ def answers(model, trials: Sequence[Trial], label: str = "") -> list[str]:
 # --- drawings -----------------------------------------------------------------------------------------------------
 
 
-def prompts(count: int = 5, kinds: Sequence[str] = PROMPT_KINDS) -> list[Example]:
+def prompts(count: int, kinds: Sequence[str] = PROMPT_KINDS) -> list[Example]:
     """`count` held-out prompts of each kind, each with a correct drawing."""
     return [example for kind in kinds for example in held_out_prompts(kind, count)]
 
@@ -154,14 +161,34 @@ def table(
     ]
 
 
-def _answers_table(models: Mapping, reference: Reference, asked: Sequence[Trial]) -> list[dict]:
+def spot_check(
+    models: Mapping[str, object], reference: Reference, asked: Sequence[Trial], examples: Sequence[Example]
+) -> list[dict]:
+    """Quality rows like those of `table`, of what a few trials can show: all questions together, and no shares of
+    drawings. The greedy tokens say whether the models draw what PyTorch draws.
+    """
+    return [
+        *_answers_table(models, reference, asked, overall_accuracy),
+        *_autoencoder_table(models, reference, examples),
+        *_agreement_table(models, reference, examples),
+    ]
+
+
+def overall_accuracy(answers: Sequence[str], trials: Sequence[Trial]) -> dict[str, float]:
+    """The share of correct answers to all questions, with the key ALL."""
+    return {ALL: float(np.mean(correct(answers, trials)))}
+
+
+def _answers_table(
+    models: Mapping, reference: Reference, asked: Sequence[Trial], score: Callable = accuracy
+) -> list[dict]:
     first = next(iter(models.values()))
-    baseline = accuracy(answers(reference, asked, "PyTorch"), asked)
-    values = {name: accuracy(answers(model, asked, name), asked) for name, model in models.items()}
+    baseline = score(answers(reference, asked, "PyTorch"), asked)
+    values = {name: score(answers(model, asked, name), asked) for name, model in models.items()}
     controls = {
-        "blank picture": accuracy(answers(first, blank_pictures(asked), "blank picture"), asked),
-        "another picture": accuracy(answers(first, swap_pictures(asked), "another picture"), asked),
-        "the most frequent answer": accuracy(most_frequent_answers(asked), asked),
+        "blank picture": score(answers(first, blank_pictures(asked), "blank picture"), asked),
+        "another picture": score(answers(first, swap_pictures(asked), "another picture"), asked),
+        "the most frequent answer": score(most_frequent_answers(asked), asked),
     }
     thresholds = {kind: max(value - MARGIN, MIN_ACCURACY) for kind, value in baseline.items()}
     return _by_kind("accuracy, {}", values, baseline, controls, thresholds)
@@ -260,3 +287,15 @@ def summary(model) -> str:
         f"{task}: " + ", ".join(f"{kind} {share:.0%}" for kind, share in by_kind.items())
         for task, by_kind in results.items()
     )
+
+
+def main() -> None:
+    """Examine every precision and write the results."""
+    model = select.model(list(convert.MODELS)).value
+    reference = Reference(weights.resolve(convert.MODELS[model]["checkpoint"]))
+    models = {precision: Janus(convert.prepare(model, precision)) for precision in parts.PRECISIONS}
+    report.save_examination("janus_pro", model, table(models, reference, trials(TRIALS), prompts(PROMPTS)))
+
+
+if __name__ == "__main__":
+    main()
