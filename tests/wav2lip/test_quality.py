@@ -6,7 +6,8 @@ import pytest
 from notebooks.wav2lip.convert import prepare
 from notebooks.wav2lip.measuring import metrics, quality
 from notebooks.wav2lip.pipeline.detection import FaceDetector
-from utils import weights
+from tests.wav2lip import small
+from utils import compare, report, weights
 
 GOALS = {"mouth correlation": 0.85, "mouth shape": 0.6, "lower face, PSNR (dB)": 40.0, "lower face, SSIM": 0.99}
 
@@ -75,6 +76,69 @@ def test_the_table_has_each_precision_and_each_control(judge, trials):
     assert correlation[0]["pass"]
     # a generator that only copies is no better with the right sound: no control of it may be said to lose
     assert not any(row["pass"] for row in correlation[1:4])
+
+
+def test_the_table_has_the_controls_that_are_asked_for(judge, trials):
+    few = quality.Evaluator(trials[:1], judge.mesh, judge.expert)
+    rows = quality.table(few, {"FP32": handed_through}, handed_through, [quality.SILENCE])
+    controls = {row["control"] for row in rows if row["metric"] == "mouth shape" and "control" in row}
+    assert controls == {quality.SILENCE}
+    assert not any(quality.LATE_SOUND in row["metric"] for row in rows)
+
+
+def test_the_notebook_measures_a_drawn_head_and_the_photo():
+    assert set(quality.NOTEBOOK_TRIALS) < set(quality.TRIALS)
+    assert quality.PHOTO_TRIAL in quality.NOTEBOOK_TRIALS and len(quality.NOTEBOOK_TRIALS) == 2
+
+
+class StubEvaluator:
+    """Scores of 30 for PyTorch and the three precisions, which are measured first, and of 0 for the controls."""
+
+    trials = ()
+
+    def __init__(self):
+        self.scores = [30.0] * 4 + [0.0] * len(quality.CONTROLS)
+
+    def measure(self, results):
+        return dict.fromkeys([*quality.MARGINS, "sync offset (frames)"], self.scores.pop(0))
+
+    def loudness(self):
+        return 0.0
+
+    def upper_bound(self):
+        return 1.0
+
+
+def test_the_examination_writes_what_the_notebook_shows(monkeypatch, tmp_path):
+    """The stored one passes, too, and has every precision."""
+    stored = report.examination("wav2lip")
+    compare.check(stored["quality"])
+    monkeypatch.setattr(report, "EXAMINATIONS", tmp_path)
+    seeds = []
+    stubs = {"prepared_evaluator": lambda trials, model: seeds.extend(trials) or StubEvaluator()}
+    stubs |= {"calibration": lambda: [], "openvino_generator": lambda *_: None, "torch_generator": lambda *_: None}
+    for name, stub in stubs.items():
+        monkeypatch.setattr(quality, name, stub)
+    monkeypatch.setattr(quality.convert, "prepare", lambda *_: tmp_path)
+    monkeypatch.setattr(quality.convert, "load", lambda *_: None)
+    quality.main()
+    written = report.examination("wav2lip")
+
+    def labels(results):
+        return [(row["metric"], row["precision"], row.get("control")) for row in results["quality"]]
+
+    assert seeds == [200, 201, 202, 203, 204, 205]
+    assert labels(written) == labels(stored)
+    for metric in quality.MARGINS:
+        assert {precision for name, precision, _ in labels(stored) if name == metric} == {"FP32", "BF16", "INT8", None}
+
+
+def test_generators_of_both_runtimes_draw_the_same(generator_ir):
+    rng = np.random.default_rng(0)
+    audio = rng.uniform(-4, 4, (2, 1, 80, 16)).astype(np.float32)
+    face = rng.random((2, 6, 96, 96), dtype=np.float32)
+    drawn = quality.openvino_generator(generator_ir)(audio, face)
+    np.testing.assert_allclose(drawn, quality.torch_generator(small.generator())(audio, face), atol=1e-4)
 
 
 def test_calibration_has_true_inputs():

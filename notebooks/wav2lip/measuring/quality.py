@@ -1,16 +1,23 @@
 """Measures whether the lips follow the sound, on held-out people who speak the sound of another speaker.
 
 A trial combines the video of a held-out person who speaks, and another held-out sentence in a held-out voice. The true
-shape of the mouth is known. The face mesh measures the mouth in the result.
+shape of the mouth is known. The face mesh measures the mouth in the result. The notebook measures NOTEBOOK_TRIALS.
+`python -m notebooks.wav2lip.measuring.quality` measures all TRIALS at every precision, and writes
+results/examination/wav2lip.json.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import openvino as ov
+import torch
+from torch import nn
 
+from notebooks.wav2lip import convert
 from notebooks.wav2lip.data import heads
 from notebooks.wav2lip.data.clips import (
     FIRST_HELD_OUT_SEED,
@@ -36,10 +43,13 @@ from notebooks.wav2lip.pipeline import (
     smoothed,
 )
 from notebooks.wav2lip.pipeline.detection import FaceDetector
-from utils import compare
+from utils import compare, report, select, weights
 from utils.speech.espeak import Speech
 
 Draw = Callable[[np.ndarray, np.ndarray], np.ndarray]  # audio [B, 1, 80, 16], face [B, 6, 96, 96] -> [B, 3, 96, 96]
+TRIALS = range(200, 206)  # seeds
+PHOTO_TRIAL = 205  # whose person is the astronaut
+NOTEBOOK_TRIALS = 200, PHOTO_TRIAL
 BATCH_SIZE = 16
 MARGINS = {  # how far a metric may lie below that of PyTorch
     "mouth correlation": 0.02,
@@ -81,6 +91,22 @@ def trial(seed: int, detector: FaceDetector, photo: bool = False) -> Trial:
     classes = phoneme_classes(speech.phonemes, (np.arange(count) + 0.5) / FPS)
     truth = np.stack([*pictures(person, mouth[:count], motion)])
     return Trial(video, [box for _, box in smoothed(boxed)], speech, mouth[:count], classes, truth)
+
+
+def openvino_generator(ir: Path, arithmetic: str = "f32", device: str = "CPU") -> Draw:
+    """The generator by OpenVINO; arithmetic: "f32" or "bf16"."""
+    generator = ov.Core().compile_model(ir, device, {"INFERENCE_PRECISION_HINT": arithmetic})
+    return lambda audio, face: generator([audio, face])[0]
+
+
+def torch_generator(network: nn.Module) -> Draw:
+    """The generator by PyTorch."""
+
+    def draw(audio: np.ndarray, face: np.ndarray) -> np.ndarray:
+        with torch.inference_mode():
+            return network(torch.from_numpy(audio), torch.from_numpy(face)).numpy()
+
+    return draw
 
 
 def redraw(trial: Trial, draw: Draw, samples: np.ndarray | None = None) -> np.ndarray:
@@ -143,6 +169,16 @@ class Evaluator:
         }
 
 
+def prepared_evaluator(seeds: Iterable[int], model: str = "tiny", device: str = "CPU") -> Evaluator:
+    """An evaluator of the trials with these seeds, with MediaPipe's face mesh and the lip-sync expert of a model."""
+    detector = FaceDetector(convert.prepare("face_detection", "tiny"), device)
+    trials = [trial(seed, detector, photo=seed == PHOTO_TRIAL) for seed in seeds]
+    settings = {"INFERENCE_PRECISION_HINT": "f32"}
+    expert = ov.Core().compile_model(convert.prepare("syncnet", model), device, settings)
+    mesh = metrics.FaceMesh(weights.fetch("face_mesh"), device)
+    return Evaluator(trials, mesh, lambda *inputs: expert(inputs).values())
+
+
 def _joined(mouths: Sequence[metrics.Mouth]) -> metrics.Mouth:
     """Openings and widths of all trials, one after another."""
     return np.concatenate([opening for opening, _ in mouths]), np.concatenate([width for _, width in mouths])
@@ -160,43 +196,51 @@ def calibration(clips: int = 6, batch: int = 4) -> list[dict[str, np.ndarray]]:
 
 
 def silent_samples(trial: Trial) -> np.ndarray:
-    """A negative control: silence of the trial's length."""
+    """Silence of the trial's length."""
     return np.zeros_like(trial.speech.samples)
 
 
 def shuffled_samples(trial: Trial) -> np.ndarray:
-    """A negative control: pieces of the trial's sound in another order."""
+    """Pieces of the trial's sound in another order."""
     return metrics.shuffled(trial.speech.samples, np.random.default_rng(0))
 
 
 def late_samples(trial: Trial) -> np.ndarray:
-    """A negative control: the trial's sound five frames late."""
+    """The trial's sound five frames late."""
     return metrics.delayed(trial.speech.samples, DELAY)
 
 
-LATE_SOUND = "its sound five frames late"
-CONTROLS = {"silence": silent_samples, "its sound in another order": shuffled_samples, LATE_SOUND: late_samples}
+SILENCE, SHUFFLED_SOUND, LATE_SOUND = "silence", "its sound in another order", "its sound five frames late"
+UNCHANGED_VIDEO = "the unchanged video"
+CONTROLS: dict[str, Callable[[Trial, Draw], np.ndarray]] = {  # frames of negative controls
+    SILENCE: lambda trial, draw: redraw(trial, draw, silent_samples(trial)),
+    SHUFFLED_SOUND: lambda trial, draw: redraw(trial, draw, shuffled_samples(trial)),
+    LATE_SOUND: lambda trial, draw: redraw(trial, draw, late_samples(trial)),
+    UNCHANGED_VIDEO: lambda trial, draw: trial.pictures,
+}
 
 
-def table(evaluator: Evaluator, draws: dict[str, Draw], reference: Draw) -> list[dict]:
-    """Quality rows of the drawing functions by precision, compared with the reference, and of all negative controls.
+def table(
+    evaluator: Evaluator, draws: dict[str, Draw], reference: Draw, controls: Collection[str] = tuple(CONTROLS)
+) -> list[dict]:
+    """Quality rows of the drawing functions by precision, compared with the reference, and of some of CONTROLS.
 
     The threshold of a metric lies its margin below the reference.
     """
-
-    def results(draw: Draw, sound: Callable | None = None) -> list[np.ndarray]:
-        return [redraw(trial, draw, sound(trial) if sound else None) for trial in evaluator.trials]
-
-    expected = evaluator.measure(results(reference))
-    measured = {name: evaluator.measure(results(draw)) for name, draw in draws.items()}
-    controls = {name: evaluator.measure(results(reference, sound)) for name, sound in CONTROLS.items()}
-    controls["the unchanged video"] = evaluator.measure([trial.pictures for trial in evaluator.trials])
+    expected = evaluator.measure([redraw(trial, reference) for trial in evaluator.trials])
+    measured = {
+        precision: evaluator.measure([redraw(trial, draw) for trial in evaluator.trials])
+        for precision, draw in draws.items()
+    }
+    failing = {
+        name: evaluator.measure([CONTROLS[name](trial, reference) for trial in evaluator.trials]) for name in controls
+    }
     rows = []
     for metric, margin in MARGINS.items():
         threshold = expected[metric] - margin
-        for name, values in measured.items():
-            rows.append(compare.quality(metric, name, values[metric], expected[metric], threshold, "higher"))
-        for name, values in controls.items():
+        for precision, values in measured.items():
+            rows.append(compare.quality(metric, precision, values[metric], expected[metric], threshold, "higher"))
+        for name, values in failing.items():
             # sync confidence searches for the best offset, so sound that is only late is no control of it
             if (metric, name) != ("sync confidence", LATE_SOUND):
                 rows.append(compare.control(metric, name, values[metric], threshold, "higher"))
@@ -206,8 +250,28 @@ def table(evaluator: Evaluator, draws: dict[str, Draw], reference: Draw) -> list
             name = f"{metric}: perfect pictures, read alike"
             rows.append(compare.quality(name, "-", evaluator.upper_bound(), None, None, "higher"))
     offset = "sync offset (frames)"
-    for name, values in measured.items():
-        rows.append(compare.quality(offset, name, values[offset], expected[offset], None, "lower"))
-    delayed = controls[LATE_SOUND][offset]
-    rows.append(compare.quality(f"{offset}, {LATE_SOUND}", "FP32", delayed, DELAY, None, "lower"))
+    for precision, values in measured.items():
+        rows.append(compare.quality(offset, precision, values[offset], expected[offset], None, "lower"))
+    if LATE_SOUND in failing:
+        delayed = failing[LATE_SOUND][offset]
+        rows.append(compare.quality(f"{offset}, {LATE_SOUND}", "FP32", delayed, DELAY, None, "lower"))
     return rows
+
+
+def main() -> None:
+    """Measure all trials at every precision, and write the rows to results/examination."""
+    model = select.model(list(convert.CHECKPOINTS["wav2lip"])).value
+    fp32 = convert.prepare("wav2lip", model)
+    int8 = convert.prepare("wav2lip", model, "INT8", calibration())
+    draws = {
+        "FP32": openvino_generator(fp32),
+        "BF16": openvino_generator(fp32, "bf16"),
+        "INT8": openvino_generator(int8),
+    }
+    reference = torch_generator(convert.load("wav2lip", model))
+    rows = table(prepared_evaluator(TRIALS, model), draws, reference)
+    report.save_examination("wav2lip", model, rows)
+
+
+if __name__ == "__main__":
+    main()
