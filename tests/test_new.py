@@ -22,7 +22,8 @@ LEFT_TO_DO = {
     # not executed
     f"tests/test_notebooks.py::test_it_is_committed_executed_in_order_and_without_errors[{CASE}]",
     f"tests/test_notebooks.py::test_nbval_compares_at_least_three_cells_and_the_last_says_done[{CASE}]",
-    # no results, no line in the catalogue
+    # no results, no line in the catalogue, no RESULTS.md
+    f"tests/test_docs.py::test_links_resolve[notebooks/{CASE}/README.md]",
     "tests/test_docs.py::test_every_notebook_is_in_the_catalogue_with_its_numbers",
     # no tiny checkpoint
     BLOCK,

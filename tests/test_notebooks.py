@@ -33,6 +33,11 @@ def of_kind(cells: list[dict], kind: str) -> list[dict]:
     return [cell for cell in cells if cell["cell_type"] == kind]
 
 
+def without_blocks(text: str) -> str:
+    """A markdown text without its fenced blocks."""
+    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
 def texts(cell: dict) -> str:
     parts = [output.get("text", output.get("data", {}).get("text/plain", "")) for output in cell["outputs"]]
     return "".join("".join(part) for part in parts)
@@ -64,7 +69,7 @@ def test_its_sections_have_the_names_and_order_of_the_template(cells):
     headings = [
         (len(match[1]), match[2].strip())
         for cell in of_kind(cells, "markdown")
-        for match in re.finditer(r"^(#+) (.+)$", source(cell), re.MULTILINE)
+        for match in re.finditer(r"^(#+) (.+)$", without_blocks(source(cell)), re.MULTILINE)
     ]
     levels = [level for level, _ in headings]
     assert levels.count(1) == 1 and levels[0] == 1

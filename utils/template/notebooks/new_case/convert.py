@@ -43,26 +43,27 @@ def quantize(ir: Path, folder: Path) -> None:
 
 def load(model: str = "tiny") -> network.DigitNetwork:
     """The network that MODEL names, with its weights. CHECKPOINT names another folder of the same kind."""
-    return network.load(_checkpoint(model))
+    return network.load(checkpoint(model))
 
 
 def prepare(model: str = "tiny", precision: str = "FP32") -> Path:
     """The IR folder of a model at a precision, converted once and then cached. Raises ValueError for unknown names."""
-    checkpoint = _checkpoint(model)
+    source = checkpoint(model)
     if precision not in PRECISIONS:
         raise ValueError(f"There is no precision {precision!r}. Choose one of: {', '.join(PRECISIONS)}.")
 
-    @convert.cached(f"new_case-{model}-{precision.lower()}", checkpoint=checkpoint)
+    @convert.cached(f"new_case-{model}-{precision.lower()}", checkpoint=source)
     def build(folder: Path) -> None:
         if precision == "FP32":
-            to_ir(checkpoint, folder)
+            to_ir(source, folder)
         else:
             quantize(prepare(model), folder)
 
     return build()
 
 
-def _checkpoint(model: str) -> Path:
+def checkpoint(model: str = "tiny") -> Path:
+    """The checkpoint's folder. Raises ValueError for an unknown name."""
     if model not in MODELS:
         raise ValueError(f"There is no model {model!r}. Choose one of: {', '.join(MODELS)}.")
     return weights.resolve(MODELS[model])

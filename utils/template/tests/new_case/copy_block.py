@@ -11,4 +11,4 @@ PRINTS = r"^\[\d\]$"
 
 @contextmanager
 def needs(scratch: Path) -> Iterator[dict[str, str]]:
-    yield {"MODEL_FOLDER": str(convert.prepare())}
+    yield {"path/to/model": str(convert.prepare())}
