@@ -8,7 +8,6 @@ import openvino as ov
 import openvino.opset13 as ops
 import pytest
 import torch
-import transformers
 
 from notebooks.deepseek_serving import convert
 from notebooks.deepseek_serving.measuring import bench, quality
@@ -81,12 +80,10 @@ def stubbed_models(monkeypatch, tmp_path):
         with Scripted(echo) as server:
             yield bench.Target(f"{server.url}/v3", model)
 
-    class Loader:
-        from_pretrained = staticmethod(lambda *_, **options: torch.nn.Identity())
-
     wrong = tmp_path / "scrambled"
     stubs = {
         "our_server": our_server,
+        "load_torch": lambda checkpoint: (torch.nn.Identity(), None),
         "ask_torch": lambda *_: correct,
         "ask_ir": lambda folder, device: ["nothing"] * 48 if folder == wrong else correct,
         "save_scrambled": lambda *_: wrong,
@@ -99,8 +96,6 @@ def stubbed_models(monkeypatch, tmp_path):
         monkeypatch.setattr(quality, name, stub)
     monkeypatch.setattr(quality.convert, "prepare", lambda model, precision: tmp_path / precision)
     monkeypatch.setattr(quality.convert, "checkpoint_folder", lambda model: tmp_path)
-    monkeypatch.setattr(transformers, "AutoModelForCausalLM", Loader)
-    monkeypatch.setattr(transformers, "AutoTokenizer", Loader)
 
 
 def test_the_examination_writes_what_the_notebook_shows(stubbed_models, monkeypatch, tmp_path):

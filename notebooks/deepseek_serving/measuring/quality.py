@@ -26,6 +26,7 @@ from utils.models.llm import FP32_PROPERTIES, MODEL_XML, Session, copy_companion
 
 if TYPE_CHECKING:
     import openvino as ov
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 MAX_ANSWER_TOKENS = 32
 MAX_FEWER = 5  # correct answers than PyTorch
@@ -97,6 +98,15 @@ def count_correct(answers: Sequence[str], questions: Sequence[tuple[str, str]] =
         raise ValueError(f"There are {len(questions)} questions, and {len(answers)} answers.")
     patterns = [pattern for _, pattern in questions[shift:] + questions[:shift]]
     return sum(bool(re.search(p, answer, re.IGNORECASE)) for p, answer in zip(patterns, answers, strict=True))
+
+
+def load_torch(checkpoint: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The transformers model of a folder in FP32, and its tokenizer."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
+    return model, AutoTokenizer.from_pretrained(checkpoint)
 
 
 def ask_torch(model, tokenizer, questions: Sequence[tuple[str, str]] = QUESTIONS) -> list[str]:
@@ -247,18 +257,13 @@ def table(
 
 def main() -> None:
     """Ask all questions at every precision, and write the rows to results/examination."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     model = select.model(list(convert.MODELS)).value
     folders = {name: convert.prepare(model, name) for name in convert.PRECISIONS}
     thinks = convert.MODELS[model]["thinks"]
     with our_server(model, SERVED) as target, Client(target.url, thinks=thinks) as client:
         served = {SERVED: ask_server(client)}
-    checkpoint = convert.checkpoint_folder(model)
-    reference = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
-    rows = table(reference, AutoTokenizer.from_pretrained(checkpoint), folders, served)
-    report.save_examination("deepseek_serving", model, rows)
+    reference, tokenizer = load_torch(convert.checkpoint_folder(model))
+    report.save_examination("deepseek_serving", model, table(reference, tokenizer, folders, served))
 
 
 if __name__ == "__main__":
