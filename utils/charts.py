@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from utils.compare import is_ours
 from utils.tables import number
 
 INK, LINE, FILL, PICTURE, TEXT = "#23303f", "#8793a1", "#ffffff", "#dbe8f5", "#ffe3bd"
@@ -112,7 +113,7 @@ def speed_bars(rows: Iterable[Mapping], workloads: Mapping[str, str]) -> Figure:
     for axes, (title, own) in zip(axes_of, panels.items(), strict=True):
         names = [f"{row['runtime']} {row['precision']}" for row in own]
         times = [row["median_ms"] for row in own]
-        colours = [PRECISIONS.get(row["precision"], COLOURS[0]) if _is_ours(row) else PEER for row in own]
+        colours = [PRECISIONS.get(row["precision"], COLOURS[0]) if is_ours(row) else PEER for row in own]
         bars = axes.barh(names, times, color=colours)
         ratios = (f"   {row['ratio_to_torch']:.2g}x" if row.get("ratio_to_torch") else "" for row in own)
         labels = [f"{number(time)} ms{ratio}" for time, ratio in zip(times, ratios, strict=True)]
@@ -124,7 +125,3 @@ def speed_bars(rows: Iterable[Mapping], workloads: Mapping[str, str]) -> Figure:
         axes.set_title(title, fontsize=10, color=INK, loc="left")
         axes.spines[["top", "right"]].set_visible(False)
     return figure
-
-
-def _is_ours(row: Mapping) -> bool:
-    return row["runtime"].lower().startswith("openvino")

@@ -6,7 +6,7 @@ discriminates. `show` makes a table for people of either kind.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,17 @@ import numpy as np
 from utils.tables import Table, number
 
 BETTER = ("higher", "lower")
+SPEED = [
+    "Workload",
+    "Runtime",
+    "Precision",
+    "Median ms",
+    "p90 ms",
+    "Throughput",
+    "x PyTorch",
+    "Peak RSS MB",
+    "Model MB",
+]
 
 
 def parity(stage: str, ours: Any, reference: Any, tolerance: float) -> dict:
@@ -130,9 +141,12 @@ def below_goal(row: Mapping) -> bool:
 
 
 def show(rows: Iterable[Mapping]) -> Table:
-    """Parity rows, or quality rows with their controls, as a table: one line for each stage or metric."""
+    """Rows as a table: a line for each stage of parity rows, each metric of quality rows with their controls, or each
+    workload of speed rows (`utils.bench`)."""
     rows = list(rows)
-    return _parity_table(rows) if rows and "stage" in rows[0] else _quality_table(rows)
+    if rows and "stage" in rows[0]:
+        return _parity_table(rows)
+    return _fastest(rows) if rows and "median_ms" in rows[0] else _quality_table(rows)
 
 
 def _parity_table(rows: list[Mapping]) -> Table:
@@ -194,20 +208,41 @@ def _surprise(control: Mapping) -> str:
     return "" if passes(control) else " PASSES, BUT SHOULD NOT"
 
 
-def table(rows: Iterable[Mapping]):
-    """The rows as a pandas DataFrame; its last column `pass` is computed from the row: True, False or "reported"."""
-    import pandas as pd
+def _fastest(rows: Sequence[Mapping]) -> Table:
+    """A line for each workload that OpenVINO and PyTorch were timed with: the fastest setting of each, and the ratio.
 
-    rows = list(rows)
-    verdicts = ["reported" if (verdict := passes(row)) is None else verdict for row in rows]
-    frame = pd.DataFrame(
-        [{key: value for key, value in row.items() if key not in ("pass", "controls")} for row in rows]
-    )
-    for column in ("precision", "control"):
-        if column in frame:
-            frame[column] = frame[column].astype(object).where(frame[column].notna(), "")
-    frame["pass"] = pd.Series(verdicts, dtype=object)
-    return frame
+    Rows with a label, such as that of random weights, have lines of their own.
+    """
+    lines = []
+    for workload in dict.fromkeys(_labelled(row) for row in rows):
+        own = [row for row in rows if _labelled(row) == workload]
+        ours = [row for row in own if is_ours(row)]
+        torch = [row for row in own if row["runtime"].startswith(("torch", "transformers"))]
+        if ours and torch:
+            best, peer = (min(group, key=lambda row: row["median_ms"]) for group in (ours, torch))
+            cells = (f"{number(row['median_ms'])} ms ({row['runtime']}, {row['precision']})" for row in (peer, best))
+            lines.append([workload, *cells, f"{number(peer['median_ms'] / best['median_ms'])}x"])
+    return Table(["Workload", "Fastest PyTorch", "Fastest OpenVINO", "Ratio"], lines)
+
+
+def timings(rows: Iterable[Mapping]) -> Table:
+    """All that speed rows hold, as a table that is folded in a notebook."""
+    lines = []
+    for row in rows:
+        done = "–" if row.get("throughput") is None else f"{number(row['throughput'])} {row.get('unit') or ''}"
+        sizes = [number(row.get(column)) for column in ("ratio_to_torch", "peak_rss_mb", "model_mb")]
+        times = [number(row["median_ms"]), number(row["p90_ms"])]
+        lines.append([_labelled(row), row["runtime"], row["precision"], *times, done.strip(), *sizes])
+    return Table(SPEED, lines, folded="All timings")
+
+
+def _labelled(row: Mapping) -> str:
+    return row["workload"] + (f" ({row['label']})" if "label" in row else "")
+
+
+def is_ours(row: Mapping) -> bool:
+    """Whether a speed row is of OpenVINO."""
+    return row["runtime"].lower().startswith("openvino")
 
 
 def check(rows: Iterable[Mapping]) -> str:

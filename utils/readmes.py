@@ -9,17 +9,6 @@ from utils import compare
 from utils.tables import Table, number
 
 CATALOGUE = ["Use case", "Measured with", "Difference closest to tolerance", "Quality", "Speed", "Verdict"]
-SPEED = [
-    "Workload",
-    "Runtime",
-    "Precision",
-    "Median ms",
-    "p90 ms",
-    "Throughput",
-    "x PyTorch",
-    "Peak RSS MB",
-    "Model MB",
-]
 Source = tuple[str, Mapping]  # the command that wrote results, and these
 
 
@@ -58,34 +47,17 @@ def speed(sources: Sequence[Source], workloads: Collection[str]) -> str:
     for command, results in sources:
         rows = [row for row in results["speed"] if not workloads or row["workload"] in workloads]
         missing -= {row["workload"] for row in rows}
-        if (table := fastest(rows)).rows:
+        if (table := compare.show(rows)).rows:
             parts.append(f"{measured_on(command, results)}\n\n{table.markdown()}")
     if missing or not parts:
         raise ValueError(f"no results have the workloads {', '.join(sorted(missing)) or 'of speed'}")
     return "\n\n".join(parts)
 
 
-def fastest(rows: Sequence[Mapping]) -> Table:
-    """A line for each workload that OpenVINO and PyTorch were timed with: the fastest setting of each, and the ratio.
-
-    Rows with a label, such as that of random weights, have lines of their own.
-    """
-    lines = []
-    for workload in dict.fromkeys(_labelled(row) for row in rows):
-        own = [row for row in rows if _labelled(row) == workload]
-        ours = [row for row in own if _is_ours(row)]
-        torch = [row for row in own if row["runtime"].startswith(("torch", "transformers"))]
-        if ours and torch:
-            best, peer = (min(group, key=lambda row: row["median_ms"]) for group in (ours, torch))
-            cells = (f"{number(row['median_ms'])} ms ({row['runtime']}, {row['precision']})" for row in (peer, best))
-            lines.append([workload, *cells, f"{number(peer['median_ms'] / best['median_ms'])}x"])
-    return Table(["Workload", "Fastest PyTorch", "Fastest OpenVINO", "Ratio"], lines)
-
-
 def results_page(title: str, sources: Sequence[Source]) -> str:
     """RESULTS.md: the complete tables of all sources."""
     parts = [f"# Results: {title}", "`python -m utils.report` generates this page from the files in `results/`."]
-    for name, table in (("quality", compare.show), ("parity", _parity_table), ("speed", _speed_table)):
+    for name, table in (("quality", compare.show), ("parity", _parity_table), ("speed", compare.timings)):
         for command, results in sources:
             if rows := results[name]:
                 parts += [f"## {name.capitalize()}", measured_on(command, results), table(rows).markdown()]
@@ -106,14 +78,6 @@ def measured_on(command: str, results: Mapping) -> str:
 def _once(parts: Sequence[str]) -> list[str]:
     """Without the headings that are above already."""
     return [part for i, part in enumerate(parts) if not (part.startswith("## ") and part in parts[:i])]
-
-
-def _labelled(row: Mapping) -> str:
-    return row["workload"] + (f" ({row['label']})" if "label" in row else "")
-
-
-def _is_ours(row: Mapping) -> bool:
-    return row["runtime"].lower().startswith("openvino")
 
 
 def _closest_to_tolerance(rows: Sequence[Mapping]) -> str:
@@ -141,7 +105,7 @@ def _ratio(results: Mapping) -> str:
     measured = [row for row in results["quality"] if "controls" not in row]
     good = {row["precision"] for row in measured if compare.passes(row)}
     good -= {row["precision"] for row in measured if compare.passes(row) is False}
-    ours = [row for row in results["speed"] if _is_ours(row)]
+    ours = [row for row in results["speed"] if compare.is_ours(row)]
     ours = [row for row in ours if row.get("ratio_to_torch") and row["precision"] in good]
     if not ours:
         return "–"
@@ -165,13 +129,3 @@ def _parity_table(rows: Sequence[Mapping]) -> Table:
         for row in rows
     ]
     return Table(header, lines)
-
-
-def _speed_table(rows: Sequence[Mapping]) -> Table:
-    lines = []
-    for row in rows:
-        done = "–" if row.get("throughput") is None else f"{number(row['throughput'])} {row.get('unit') or ''}"
-        sizes = [number(row.get(column)) for column in ("ratio_to_torch", "peak_rss_mb", "model_mb")]
-        times = [number(row["median_ms"]), number(row["p90_ms"])]
-        lines.append([_labelled(row), row["runtime"], row["precision"], *times, done.strip(), *sizes])
-    return Table(SPEED, lines)
