@@ -1,29 +1,67 @@
-"""What is generated from results: a row of the catalogue, tables of a notebook's README, and its RESULTS.md.
+"""What is generated from results: the front page's tables, tables of a notebook's README, and its RESULTS.md.
 
 The same results give the same bytes.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import html
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from utils import compare
+from utils.about import About
 from utils.tables import Table, number
 
-CATALOGUE = ["Use case", "Measured with", "Difference closest to tolerance", "Quality", "Speed", "Verdict"]
+CATALOGUE = ["Preview", "Notebook", "Level", "Time, memory", "Quality of `tiny`", "Speed of `tiny`"]
+SPEED_ONLY = "speed only"  # in the label of rows that were measured with random weights
 Source = tuple[str, Mapping]  # the command that wrote results, and these
 
 
-def catalogue_row(title: str, results: Mapping, ok: bool) -> list[str]:
-    """A use case: the parity row closest to its tolerance, the first quality row, the speed ratio of the workload that
-    takes longest, and whether it passes."""
-    case = results["case"]
-    return [
-        f"[{title}](notebooks/{case}/{case}.ipynb)",
-        f"{results['model']}, {results['device']}",
-        _closest_to_tolerance(results["parity"]),
-        _first_quality(results["quality"]),
-        _ratio(results),
-        "pass" if ok else "**FAIL**",
-    ]
+@dataclass(frozen=True)
+class Entry:
+    """A notebook of the catalogue; sources: what was measured of it, its own results (`live`) among them."""
+
+    about: About
+    title: str
+    live: Mapping
+    sources: Sequence[Source]
+    passes: bool
+
+    @property
+    def page(self) -> str:
+        return f"notebooks/{self.about.case}/{self.about.case}.ipynb"
+
+    def picture(self, width: int) -> str:
+        """The thumbnail, which links to the notebook."""
+        thumbnail = self.about.thumbnail
+        source = f"notebooks/{self.about.case}/{thumbnail.file}"
+        alt = html.escape(thumbnail.alt)
+        return f'<a href="{self.page}"><img src="{source}" width="{width}" alt="{alt}"></a>'
+
+
+def strip(entries: Iterable[Entry]) -> str:
+    """The thumbnails of all notebooks in one line."""
+    return "\n".join(entry.picture(100) for entry in entries)
+
+
+def catalogue(entries: Iterable[Entry]) -> str:
+    """A line for each notebook. Raises ValueError when an about.toml names a number that no results have."""
+    rows = []
+    for entry in entries:
+        fails = "" if entry.passes else "\n**FAILS its checks**"
+        title = f"[{entry.title}]({entry.page}){fails}\n{entry.about.summary}"
+        quality = "\n".join([_number(entry), *_below_goal(entry)])
+        rows.append([entry.picture(160), title, entry.about.level, _needs(entry.live), quality, _ratio(entry)])
+    return Table(CATALOGUE, rows).markdown()
+
+
+def released(entries: Iterable[Entry]) -> str:
+    """What has and has not been run with the authors' weights, a line for each notebook."""
+    header = ["Notebook", "Released weights", "Run with them here", "Tested without them"]
+    lines = []
+    for entry in entries:
+        weights = entry.about.released
+        lines.append([f"[{entry.title}]({entry.page})", weights.weights, weights.run, weights.tested])
+    return Table(header, lines).markdown()
 
 
 def quality(sources: Sequence[Source], metrics: Collection[str]) -> str:
@@ -80,39 +118,80 @@ def _once(parts: Sequence[str]) -> list[str]:
     return [part for i, part in enumerate(parts) if not (part.startswith("## ") and part in parts[:i])]
 
 
-def _closest_to_tolerance(rows: Sequence[Mapping]) -> str:
-    """The row closest to (or furthest beyond) its tolerance; a tolerance of 0 means bit-identical."""
+def _number(entry: Entry) -> str:
+    """The number that about.toml names, in its text; where several results have it, the worse."""
+    wanted = entry.about.number
+    rows = [row for row in _measured(entry) if (row["metric"], row["precision"]) == (wanted.metric, wanted.precision)]
     if not rows:
-        return "–"
-    closest = max(rows, key=lambda row: (not compare.passes(row), row["max_abs_diff"] / (row["tolerance"] or 1.0)))
-    return f"{number(closest['max_abs_diff'])} ({closest['stage']}; tolerance {number(closest['tolerance'])})"
+        where = f"notebooks/{entry.about.case}/about.toml"
+        raise ValueError(f"no results have the number of {where}: {wanted.metric!r} at {wanted.precision!r}")
+    row = (min if rows[0]["better"] == "higher" else max)(rows, key=lambda row: row["value"])
+    fields = {
+        "value": number(row["value"]),
+        "pytorch": number(row["reference"]),
+        "percent": f"{number(100 * row['value'])} %",
+        "complement": f"{number(100 - 100 * row['value'])} %",
+        "count": number(round(row["value"] * row.get("of", 0))),
+        "of": number(row.get("of")),
+    }
+    try:
+        return wanted.text.format(**fields)
+    except (LookupError, ValueError) as error:
+        where = f"notebooks/{entry.about.case}/about.toml"
+        raise ValueError(f"the text of the number in {where} is {wanted.text!r}: use {', '.join(fields)}") from error
 
 
-def _first_quality(rows: Sequence[Mapping]) -> str:
-    for row in rows:
-        if row["threshold"] is not None and "controls" not in row:
-            limit = "at least" if row["better"] == "higher" else "at most"
-            value, threshold = number(row["value"]), number(row["threshold"])
-            return f"{row['metric']} {value} at {row['precision']} ({limit} {threshold})"
+def _below_goal(entry: Entry) -> list[str]:
+    """A line with the metrics that pass their thresholds and miss their goals, if there are any."""
+    missed = list(dict.fromkeys(row["metric"] for row in _measured(entry) if compare.below_goal(row)))
+    return [f"**below goal**: {', '.join(missed)}"] if missed else []
+
+
+def _needs(results: Mapping) -> str:
+    """The minutes and the memory that `make run` measured."""
+    if needs := results.get("needs"):
+        return f"{number(max(1, round(needs['minutes'])))} min, {number(needs['memory_gb'], 2)} GB"
     return "–"
 
 
-def _ratio(results: Mapping) -> str:
-    """OpenVINO's best row of the workload that takes PyTorch longest, at a precision that passes the quality table.
+def _ratio(entry: Entry) -> str:
+    """How many times the speed of the fastest PyTorch the fastest OpenVINO has, at a precision that passes the quality
+    table, in the workload of the notebook that takes PyTorch longest. Where `make bench` measured it, too, the worse.
 
     Smaller parts can have larger ratios, but matter less.
     """
-    measured = [row for row in results["quality"] if "controls" not in row]
-    good = {row["precision"] for row in measured if compare.passes(row)}
-    good -= {row["precision"] for row in measured if compare.passes(row) is False}
-    ours = [row for row in results["speed"] if compare.is_ours(row)]
-    ours = [row for row in ours if row.get("ratio_to_torch") and row["precision"] in good]
-    if not ours:
+    judged = [(row["precision"], compare.passes(row)) for row in _measured(entry)]
+    good = {precision for precision, ok in judged if ok} - {precision for precision, ok in judged if ok is False}
+    measured = [_fastest_of_each(results["speed"], good) for _, results in entry.sources]
+    workloads = _fastest_of_each(entry.live["speed"], good) or next(filter(None, measured), {})
+    if not workloads:
         return "–"
-    longest = max(ours, key=lambda row: row["median_ms"] * row["ratio_to_torch"])["workload"]
-    best = max((row for row in ours if row["workload"] == longest), key=lambda row: row["ratio_to_torch"])
-    label = f", {best['label']}" if "label" in best else ""
-    return f"{number(best['ratio_to_torch'], 2)}x PyTorch ({best['precision']}, {best['workload']}{label})"
+    longest = max(workloads, key=lambda workload: workloads[workload][0]["median_ms"])
+    pairs = [pairs[longest] for pairs in measured if longest in pairs]
+    ratio, best = min(((peer["median_ms"] / best["median_ms"], best) for peer, best in pairs), key=lambda pair: pair[0])
+    return f"{number(ratio, 2)}x PyTorch ({best['precision']}, {longest})"
+
+
+def _fastest_of_each(rows: Iterable[Mapping], precisions: Collection[str]) -> dict[str, tuple[Mapping, Mapping]]:
+    """Workload -> its fastest row of PyTorch and that of OpenVINO at one of the precisions, both with real weights."""
+    rows = [row for row in rows if SPEED_ONLY not in row.get("label", "")]
+    pairs = {}
+    for workload in dict.fromkeys(row["workload"] for row in rows):
+        own = [row for row in rows if row["workload"] == workload]
+        ours = [row for row in own if compare.is_ours(row) and row["precision"] in precisions]
+        torch = [row for row in own if row["runtime"].startswith(("torch", "transformers"))]
+        if ours and torch:
+            pairs[workload] = (_quickest(torch), _quickest(ours))
+    return pairs
+
+
+def _quickest(rows: Iterable[Mapping]) -> Mapping:
+    return min(rows, key=lambda row: row["median_ms"])
+
+
+def _measured(entry: Entry) -> list[Mapping]:
+    """The quality rows of all sources, without those of negative controls."""
+    return [row for _, results in entry.sources for row in results["quality"] if "controls" not in row]
 
 
 def _parity_table(rows: Sequence[Mapping]) -> Table:

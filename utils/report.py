@@ -17,10 +17,9 @@ from datetime import date as calendar
 from importlib import metadata
 from pathlib import Path
 
-from utils import bench, compare, readmes
+from utils import about, bench, compare, readmes
 from utils.files import replaced
 from utils.paths import ROOT
-from utils.tables import Table
 
 SCHEMA = Path(__file__).with_name("results.schema.json")
 BENCH = ROOT / "results" / "bench"  # where `make bench` writes speed
@@ -35,6 +34,7 @@ PACKAGES = (
     "onnxruntime",
     "numpy",
 )
+FRONT_PAGE = {"strip": readmes.strip, "catalogue": readmes.catalogue, "released": readmes.released}
 MARKED = re.compile(r"<!-- results:(\w+)( [^\n]*?)?? -->(.*?)<!-- /results -->", re.DOTALL)
 
 
@@ -119,6 +119,13 @@ def amend(path: str | Path, prefix: str, notes: Mapping) -> Path:
     validate(results, results["case"])
     _write(path, json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     return _announced(path)
+
+
+def add_needs(path: str | Path, minutes: float, memory_gb: float) -> None:
+    """Add to a results file what running its notebook took: the time, and the most memory of all its processes."""
+    results = load(path) | {"needs": {"minutes": round(minutes, 2), "memory_gb": round(memory_gb, 2)}}
+    validate(results, results["case"])
+    _write(Path(path), json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def _announced(path: Path) -> Path:
@@ -238,8 +245,9 @@ def _generated(match: re.Match, readme: Path, root: Path) -> str:
     name, listed = match[1], (match[2] or "").strip()
     try:
         wanted = json.loads(listed or "[]")
-        if readme.parent == root and name == "catalogue":
-            text = _catalogue(root)
+        if readme.parent == root and name in FRONT_PAGE:
+            entries = _entries(root)
+            text = FRONT_PAGE[name](entries) if entries else "Nothing measured yet: `make run CASE=...` writes results."
         elif readme.parent != root and name in ("quality", "speed"):
             sources, case = _sources(readme.parent.name, root / "results"), readme.parent.name
             make = {"quality": readmes.quality, "speed": readmes.speed}[name]
@@ -247,24 +255,24 @@ def _generated(match: re.Match, readme: Path, root: Path) -> str:
                 make(sources, wanted) if sources else f"Not measured yet: `make run CASE={case}` writes these numbers."
             )
         else:
-            raise ValueError("there are catalogue in README.md, quality and speed in those of the notebooks")
+            known = f"{', '.join(FRONT_PAGE)} in README.md, quality and speed in those of the notebooks"
+            raise ValueError(f"there are {known}")
     except ValueError as error:
         raise InvalidResults(f"{readme} asks for results:{name} {listed}, but {error}.") from error
     return f"<!-- results:{name}{listed and ' '}{listed} -->\n{text}\n<!-- /results -->"
 
 
-def _catalogue(root: Path) -> str:
-    rows = []
+def _entries(root: Path) -> list[readmes.Entry]:
+    """The notebooks that were measured, in learning order."""
+    entries = []
     for notebook in sorted(root.glob("notebooks/*/*.ipynb")):
-        path = root / "results" / f"{notebook.stem}.json"
-        if notebook.stem == notebook.parent.name and path.is_file():
-            results, examined = load(path), path.parent / EXAMINATIONS.name / path.name
-            if examined.is_file():  # of more trials than the notebook has time for
-                results["quality"] = load(examined)["quality"] + results["quality"]
-            rows.append(readmes.catalogue_row(_title(notebook), results, judge(results)[0]))
-    if not rows:
-        return "Nothing measured yet: `make run CASE=...` writes the numbers."
-    return Table(readmes.CATALOGUE, rows).markdown()
+        case, path = notebook.parent.name, root / "results" / f"{notebook.stem}.json"
+        if notebook.stem == case and path.is_file():
+            live, sources = load(path), _sources(case, root / "results")
+            quality = [row for _, results in sources for row in results["quality"]]
+            passes = judge({**live, "quality": quality})[0]
+            entries.append(readmes.Entry(about.load(notebook.parent), _title(notebook), live, sources, passes))
+    return sorted(entries, key=lambda entry: (entry.about.order, entry.about.case))
 
 
 def _sources(case: str, folder: Path) -> list[readmes.Source]:

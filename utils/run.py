@@ -1,8 +1,8 @@
 """Runs a notebook headless and judges it by the results it writes.
 
 `python -m utils.run CASE [--model released] [--device GPU] [--json FILE] [--save FILE]` prints a line per
-code cell and whether the results pass. Exit status: 0 they pass; 1 they fail, a cell raised, or the kernel died; 2
-there is no such case.
+code cell and whether the results pass. It adds to the results how long the notebook took and how much memory.
+Exit status: 0 they pass; 1 they fail, a cell raised, or the kernel died; 2 there is no such case.
 """
 
 import argparse
@@ -10,16 +10,51 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
+
+import psutil
 
 from utils import preflight, report
 from utils.files import replaced
 from utils.paths import ROOT
 
+SAMPLED_S = 0.25  # between two looks at the memory
+
 
 class CellFailed(RuntimeError):
     """A cell raised an error, or the kernel died in it."""
+
+
+class PeakMemory:
+    """The most memory in GB that the processes started by this one take together during the `with` block.
+
+    It is sampled, and memory that processes share counts in each of them.
+    """
+
+    def __init__(self) -> None:
+        self.gb = 0.0
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+
+    def __enter__(self) -> "PeakMemory":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        process = psutil.Process()
+        while not self._done.wait(SAMPLED_S):
+            total = 0
+            for child in process.children(recursive=True):
+                with suppress(psutil.Error):  # it has ended
+                    total += child.memory_info().rss
+            self.gb = max(self.gb, total / preflight.GB)
 
 
 def cases(notebooks: Path = ROOT / "notebooks") -> list[str]:
@@ -110,9 +145,13 @@ def run(
         }
         written = Path(folder) / f"{case}.json"
         try:
-            execute(notebooks / case / f"{case}.ipynb", environment, save)
+            begin = perf_counter()
+            with PeakMemory() as peak:
+                execute(notebooks / case / f"{case}.ipynb", environment, save)
+            minutes = (perf_counter() - begin) / 60
             if not written.is_file():
                 raise CellFailed(f"{case} wrote no results: its notebook must call report.save({case!r}, ...).")
+            report.add_needs(written, minutes, peak.gb)
             passed, failing = report.judge(report.load(written))
         except (CellFailed, report.InvalidResults) as error:
             print(f"\nFAIL: {error}", file=sys.stderr)

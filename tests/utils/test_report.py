@@ -1,6 +1,8 @@
 """Results are checked when written and when read; the tables made from them are stable."""
 
 import json
+import re
+import shutil
 
 import nbformat
 import numpy as np
@@ -20,6 +22,15 @@ SPEED = [
     bench.row("openvino", "INT4", "prefill 512", FAST, torch=SLOW, amount=512, unit="tokens/s", model_mb=83.3),
     bench.row("torch eager", "FP32", "prefill 512", SLOW),
 ]
+
+ABOUT = """
+order = 2
+level = "beginner"
+summary = "Learn with a toy."
+thumbnail = { file = "thumbnail.jpg", alt = "A <toy>" }
+number = { metric = "perplexity", precision = "INT4", text = "perplexity {value} at 4 bits ({pytorch} in PyTorch)" }
+released = { weights = "Toy-7B", run = "nothing", tested = "its format" }
+"""
 
 
 def save(folder, **changes):
@@ -182,6 +193,8 @@ def collection(tmp_path):
         nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / f"{case}.ipynb")
         marks = {"quality": "quality", "one": 'quality ["agreement"]', "speed": "speed"}
         card = "\n".join(f"## {name}\n<!-- results:{mark} -->\nold\n<!-- /results -->" for name, mark in marks.items())
+        (folder / "about.toml").write_text(ABOUT)
+        (folder / "thumbnail.jpg").touch()
         (folder / "README.md").write_text(f"# {case}\n{card}\nend\n", encoding="utf-8")
     (tmp_path / "README.md").write_text("top\n<!-- results:catalogue --><!-- /results -->\nbottom\n", encoding="utf-8")
     save(tmp_path / "results", notes={"background load": 0.25})
@@ -195,24 +208,107 @@ def collection(tmp_path):
     return tmp_path
 
 
-def test_catalogue_row(collection):
+def front_page(collection, name: str = "catalogue") -> str:
+    """What is generated into README.md for a marker."""
+    (collection / "README.md").write_text(f"top\n<!-- results:{name} --><!-- /results -->\nbottom\n", encoding="utf-8")
     report.regenerate(collection)
-    assert (collection / "README.md").read_text(encoding="utf-8") == (
-        "top\n<!-- results:catalogue -->\n"
-        "| Use case | Measured with | Difference closest to tolerance | Quality | Speed | Verdict |\n"
-        "| --- | --- | --- | --- | --- | --- |\n"
-        "| [A toy model](notebooks/toy/toy.ipynb) | tiny, CPU "
-        "| 0.00001 (decoder \\| all layers; tolerance 0.0001) "
-        "| perplexity 12 at FP16 (at most 12.5) | 3.1x PyTorch (INT4, prefill 512) | pass |\n"
-        "<!-- /results -->\nbottom\n"
-    )
+    text = (collection / "README.md").read_text(encoding="utf-8")
+    top, bottom = f"top\n<!-- results:{name} -->\n", "\n<!-- /results -->\nbottom\n"
+    assert text.startswith(top) and text.endswith(bottom)
+    return text.removeprefix(top).removesuffix(bottom)
+
+
+PICTURE = (
+    '<a href="notebooks/toy/toy.ipynb"><img src="notebooks/toy/thumbnail.jpg" width="{width}" alt="A &lt;toy&gt;"></a>'
+)
+
+
+def test_catalogue_row(collection):
+    assert front_page(collection).splitlines() == [
+        "| Preview | Notebook | Level | Time, memory | Quality of `tiny` | Speed of `tiny` |",
+        "| --- | --- | --- | --- | --- | --- |",
+        f"| {PICTURE.format(width=160)} | [A toy model](notebooks/toy/toy.ipynb)<br>Learn with a toy. | beginner | – "
+        "| perplexity 13.2 at 4 bits (12 in PyTorch) | 3.1x PyTorch (INT4, prefill 512) |",
+    ]
+
+
+def test_the_strip_and_the_released_weights(collection):
+    assert front_page(collection, "strip") == PICTURE.format(width=100)
+    assert front_page(collection, "released").splitlines()[2:] == [
+        "| [A toy model](notebooks/toy/toy.ipynb) | Toy-7B | nothing | its format |"
+    ]
+
+
+def test_the_catalogue_has_the_learning_order(collection):
+    for case, order in (("first", 1), ("last", 3), ("equal", 2)):
+        folder = collection / "notebooks" / case
+        shutil.copytree(collection / "notebooks" / "toy", folder)
+        (folder / "toy.ipynb").rename(folder / f"{case}.ipynb")
+        (folder / "about.toml").write_text(ABOUT.replace("order = 2", f"order = {order}"))
+        shutil.copy(collection / "results" / "toy.json", collection / "results" / f"{case}.json")
+    links = re.findall(r"\| \[A toy model\]\(notebooks/(\w+)/", front_page(collection))
+    assert links == ["first", "equal", "toy", "last"]
+
+
+def test_what_running_took_is_in_the_catalogue(collection):
+    path = collection / "results" / "toy.json"
+    before = report.load(path)
+    report.add_needs(path, 2.504, 3.456)
+    assert report.load(path) == before | {"needs": {"minutes": 2.5, "memory_gb": 3.46}}
+    assert "| beginner | 2 min, 3.5 GB |" in front_page(collection)
+    report.add_needs(path, 0.1, 0.5)
+    assert "| beginner | 1 min, 0.5 GB |" in front_page(collection)
+    written = path.read_bytes()
+    with pytest.raises(report.InvalidResults, match=r"\$.needs.minutes"):
+        report.add_needs(path, -1, 0.5)
+    assert path.read_bytes() == written
+
+
+@pytest.mark.parametrize(
+    ("metric", "row", "text", "expected"),
+    [
+        ("agreement", {}, "{percent} agree, {complement} differ", "87.5 % agree, 12.5 % differ"),
+        ("agreement", {"of": 48}, "{count} of {of}", "42 of 48"),
+        ("agreement", {"goal": 0.9}, "{value}", "0.875"),  # without a threshold it can miss no goal
+        ("perplexity", {"goal": 12.5}, "{value}", "13.2<br>**below goal**: perplexity"),
+        ("perplexity", {"goal": 13.5}, "{value}", "13.2"),
+    ],
+)
+def test_the_number_of_the_catalogue(collection, metric, row, text, expected):
+    quality = [old | (row if (old["metric"], old["precision"]) == (metric, "INT4") else {}) for old in QUALITY]
+    save(collection / "results", quality=quality)
+    about = ABOUT.replace('metric = "perplexity"', f'metric = "{metric}"')
+    about = about.replace("perplexity {value} at 4 bits ({pytorch} in PyTorch)", text)
+    (collection / "notebooks" / "toy" / "about.toml").write_text(about)
+    assert f"| {expected} | 3.1x" in front_page(collection)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ('precision = "INT4"', 'precision = "INT2"', "no results have the number of notebooks/toy/about.toml: 'perpl"),
+        ("{value}", "{worth}", "the text of the number in notebooks/toy/about.toml is .*worth.*: use value, "),
+        ("order = 2", "", "notebooks/toy/about.toml, .*'order' is a required property"),
+    ],
+)
+def test_about_asks_for_what_is_not_there(collection, old, new, fault):
+    (collection / "notebooks" / "toy" / "about.toml").write_text(ABOUT.replace(old, new))
+    with pytest.raises(report.InvalidResults, match=fault):
+        front_page(collection)
+
+
+def test_the_catalogue_has_the_worse_of_two_numbers(collection):
+    for value in (13.0, 13.5):
+        row = QUALITY[1] | {"value": value}
+        examined = [QUALITY[0], row, QUALITY[2]]
+        save(collection / "results" / "examination", parity=[], quality=examined, speed=[], date="2026-11-21")
+        assert f"perplexity {max(value, 13.2):.1f}".removesuffix(".0") in front_page(collection)
 
 
 def test_an_examination_comes_first(collection):
     better = [row | {"value": row["value"] - 0.5} for row in QUALITY[:1]] + QUALITY[1:3]
     save(collection / "results" / "examination", parity=[], quality=better, speed=[], date="2026-11-21")
     report.regenerate(collection)
-    assert f"| perplexity {better[0]['value']:g} at FP16" in (collection / "README.md").read_text(encoding="utf-8")
     card = (collection / "notebooks" / "toy" / "README.md").read_text(encoding="utf-8")
     examined, live, speed = card.split("\nMeasured")[1:]
     assert examined.startswith(" on 2026-11-21 by `make bench CASE=toy`") and "agreement (" not in examined
@@ -265,28 +361,47 @@ def test_regeneration_is_stable_and_check_only_looks(collection):
 
 
 def test_a_failing_case_shows_in_the_catalogue(collection):
+    assert "FAILS" not in front_page(collection)
     save(collection / "results", parity=[PARITY[0] | {"tolerance": 0.0}])
-    report.regenerate(collection)
-    text = (collection / "README.md").read_text(encoding="utf-8")
-    assert "**FAIL**" in text and "tolerance 0)" in text
+    assert "[A toy model](notebooks/toy/toy.ipynb)<br>**FAILS its checks**<br>Learn" in front_page(collection)
 
 
 def test_the_catalogue_boasts_only_of_precisions_that_pass(collection):
     fastest = bench.row("openvino", "BF16", "prefill 512", bench.Timing.of([1.0]), torch=SLOW)
     reported = compare.quality("perplexity", "BF16", 13.9, 12.0, None, "lower")
     save(collection / "results", speed=[*SPEED, fastest], quality=[*QUALITY, reported])
-    report.regenerate(collection)
-    text = (collection / "README.md").read_text(encoding="utf-8")
+    text = front_page(collection)
     assert "3.1x PyTorch (INT4, prefill 512)" in text and "BF16" not in text
 
 
-def test_the_catalogue_tells_the_ratio_where_most_time_goes(collection):
-    least = bench.Timing.of([0.01])
-    small = bench.row("openvino", "INT4", "head alone", least, torch=bench.Timing.of([1.0]))
-    save(collection / "results", speed=[small, *SPEED])
-    report.regenerate(collection)
-    text = (collection / "README.md").read_text(encoding="utf-8")
-    assert "3.1x PyTorch (INT4, prefill 512)" in text and "head alone" not in text
+def test_the_catalogue_compares_with_the_fastest_pytorch(collection):
+    compiled = bench.row("torch.compile", "BF16", "prefill 512", bench.Timing.of([15.0]))
+    save(collection / "results", speed=[*SPEED, compiled])
+    assert "1.5x PyTorch (INT4, prefill 512)" in front_page(collection)
+
+
+def test_the_catalogue_has_the_ratio_where_most_time_goes(collection):
+    least, workload = bench.Timing.of([0.01]), "head alone"
+    small = [bench.row("openvino", "INT4", workload, least), bench.row("torch eager", "FP32", workload, FAST)]
+    save(collection / "results", speed=[*small, *SPEED])
+    text = front_page(collection)
+    assert "3.1x PyTorch (INT4, prefill 512)" in text and workload not in text
+
+
+@pytest.mark.parametrize(("pytorch_ms", "expected"), [(20.0, "2x"), (50.0, "3.1x")])
+def test_the_catalogue_has_the_worse_of_two_ratios(collection, pytorch_ms, expected):
+    slow = bench.row("torch eager", "FP32", "prefill 512", bench.Timing.of([pytorch_ms]))
+    save(collection / "results" / "bench", parity=[], quality=[], speed=[SPEED[0], slow], date="2026-11-21")
+    assert f"| {expected} PyTorch (INT4, prefill 512)" in front_page(collection)
+
+
+def test_the_catalogue_leaves_random_weights_out(collection):
+    labelled = [row | {"workload": "prefill 4096", "label": "random weights, speed only"} for row in SPEED]
+    rows = [*labelled, *(row | {"label": "first token p99 20 ms"} for row in SPEED)]
+    save(collection / "results", speed=rows)
+    assert "3.1x PyTorch (INT4, prefill 512)" in front_page(collection)
+    save(collection / "results", speed=labelled)
+    assert front_page(collection).endswith("(12 in PyTorch) | – |")
 
 
 @pytest.mark.parametrize(

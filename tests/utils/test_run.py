@@ -1,6 +1,7 @@
 """A tiny notebook run headless: progress, results, verdict, and every way to fail."""
 
 import json
+import subprocess
 import sys
 
 import nbformat
@@ -8,6 +9,7 @@ import pytest
 
 from utils import report, run
 
+ALLOCATED_MB = 200
 AUTHORS = {"kernelspec": {"name": "author", "display_name": ""}}  # a kernel that this machine does not have
 RESULTS = """from utils import compare, report, select
 report.save(
@@ -62,6 +64,7 @@ def test_a_passing_run(toy, tmp_path, capfd):
     assert lines[-1] == "PASS: toy with model tiny on CPU"
     results = report.load(tmp_path / "standing" / "toy.json")
     assert results["model"] == "tiny" and results["quality"][0]["value"] == 0.9
+    assert 0 < results["needs"]["minutes"] < 5 and results["needs"]["memory_gb"] > 0.05  # a kernel takes as much
     assert sorted(path.name for path in (tmp_path / "notebooks" / "toy").iterdir()) == ["here", "toy.ipynb"]
 
 
@@ -79,6 +82,17 @@ def test_a_failing_verdict_keeps_what_stood(toy, tmp_path, capfd):
     written = json.loads(output.read_text(encoding="utf-8"))
     assert (written["quality"][0]["pass"], written["model"]) == (False, "released")
     assert standing.read_text() == "earlier"
+
+
+def test_the_memory_of_children_of_children_counts():
+    grandchild = f"import time; block = bytearray({ALLOCATED_MB} * 10**6); time.sleep(1.5)"
+    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', '{grandchild}'])"
+    with run.PeakMemory() as peak:
+        subprocess.run([sys.executable, "-c", child], check=True)
+    assert ALLOCATED_MB / 1000 < peak.gb < ALLOCATED_MB / 1000 + 0.1
+    with run.PeakMemory() as idle:
+        pass
+    assert idle.gb == 0
 
 
 def test_a_cell_that_raises(toy, tmp_path, capfd):
