@@ -14,8 +14,8 @@ PRINTS = r"^[1-9]\d*\.\d s of speech at 32000 Hz, marked as synthetic$"
 def needs(scratch: Path) -> Iterator[dict[str, str]]:
     voice = read_voices()[0]
     yield {
-        "MODEL_FOLDER": str(convert.prepare("tiny", "INT8")),
-        "VOICE": str(voice.recording),
-        "WORDS": voice.words,
-        "SOUND": str(scratch / "speech.wav"),
+        "path/to/model": str(convert.prepare("tiny", "INT8")),
+        "path/to/voice.mp3": str(voice.recording),
+        "The words of the recording.": voice.words,
+        "path/to/speech.wav": str(scratch / "speech.wav"),
     }

@@ -14,4 +14,5 @@ PRINTS = r": \d\n\(96, 96\)$"
 def needs(scratch: Path) -> Iterator[dict[str, str]]:
     picture, _ = held_out("count", 1)[0]
     picture.save(scratch / "picture.png")
-    yield {"MODEL_FOLDER": str(convert.prepare("tiny", "INT8")), "PICTURE": str(scratch / "picture.png")}
+    files = {f"path/to/{name}": str(scratch / name) for name in ("picture.png", "drawing.png")}
+    yield {"path/to/model": str(convert.prepare("tiny", "INT8"))} | files

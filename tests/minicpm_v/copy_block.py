@@ -14,4 +14,4 @@ PRINTS = r": \d$"
 def needs(scratch: Path) -> Iterator[dict[str, str]]:
     picture, _ = held_out("count", 1)[0]
     picture.save(scratch / "picture.png")
-    yield {"MODEL_FOLDER": str(convert.prepare("tiny", "INT8")), "PICTURE": str(scratch / "picture.png")}
+    yield {"path/to/model": str(convert.prepare("tiny", "INT8")), "path/to/picture.png": str(scratch / "picture.png")}
