@@ -12,6 +12,7 @@ from notebooks.sambert_hifigan.pipeline import FP32_PROPERTIES, Synthesizer, par
 from tests.sambert_hifigan import small as networks
 from tests.sambert_hifigan.small import NAMES, TABLE_SIZES
 from utils import report
+from utils.bench import Timing
 
 SENTENCE = "你好，再见。"
 SMALL = networks.ACOUSTIC | TABLE_SIZES | {"speaker": 4, "max_len": 120}
@@ -90,7 +91,8 @@ def test_rows_name_every_runtime_and_pass_the_schema(small, tmp_path, monkeypatc
     monkeypatch.setattr(bench.bench, "matmul_gflops", lambda dtype: 100.0)
     monkeypatch.setattr(bench.bench, "torch_precision", lambda: "BF16")
     voice, ir, int8 = small
-    rows, notes = bench.measured(voice, {"FP32": ir, "INT8": int8}, random_checkpoint.SPEAKER, rounds=1, label="small")
+    rows = bench.measured(voice, {"FP32": ir, "INT8": int8}, rounds=1, label="small")
+    notes = bench.limits(rows, load_acoustic(voice / "am").decoder, load_vocoder(voice / "voc"), 2400)
     found = {(row["runtime"], row["precision"]) for row in rows}
     exact = {(runtime, "FP32") for runtime in (bench.EAGER, bench.ONNX, bench.OURS, bench.STATEFUL)}
     assert found == exact | {(bench.EAGER, "BF16"), (bench.OURS, "BF16"), (bench.OURS, "INT8")}
@@ -112,10 +114,10 @@ def test_rows_name_every_runtime_and_pass_the_schema(small, tmp_path, monkeypatc
 @pytest.mark.parametrize("faster", ["FP32", "BF16"])
 def test_a_source_is_timed_beside_its_vocoder(faster, checkpoints, irs, monkeypatch):
     monkeypatch.setattr(bench, "TEXT", SENTENCE)
-    monkeypatch.setattr(bench.bench, "read_bandwidth_gbs", lambda: 20.0)
-    monkeypatch.setattr(bench.bench, "matmul_gflops", lambda dtype: 100.0)
     monkeypatch.setattr(bench.bench, "torch_precision", lambda: faster)
-    rows, _ = bench.measured(checkpoints["se"], {"FP32": irs["se"]}, NAMES[0], rounds=1)
+    monkeypatch.setattr(bench.convert, "source", lambda model: checkpoints[model])
+    monkeypatch.setattr(bench.convert, "prepare", lambda model, precision: irs[model])
+    rows = bench.live.__wrapped__("se", rounds=1)
     assert {row["precision"] for row in rows if row["workload"].startswith("source")} == {"FP32"}
     assert {row["precision"] for row in rows} == {"FP32", faster}
     assert len(rows) == 3 * 10 + 2 + (2 * 3 if faster == "BF16" else 0)
@@ -136,13 +138,14 @@ def test_limits_are_shares_of_what_was_measured_in_the_same_run(monkeypatch):
         hook.remove()
     monkeypatch.setattr(bench.bench, "read_bandwidth_gbs", lambda: 0.5)
     monkeypatch.setattr(bench.bench, "matmul_gflops", lambda dtype: 0.01)
-    second = bench.bench.Timing.of([1000.0])
-    timings = {
-        (bench.OURS, "FP32", bench.VOCODER): second,
-        (bench.OURS, "FP32", bench.STEPS): bench.bench.Timing.of([0.1]),
-    }
-    notes = bench.limits(timings, decoder, vocoder, {"vocoder": (mel,), "decoder": (np.zeros((1, 7, 3)),)})
+    seconds = 40 * vocoder.hop / networks.RATE
+    timings = {bench.VOCODER: 1000.0, bench.STEPS: 0.1}
+    rows = [
+        bench.bench.row(bench.OURS, "FP32", f"{work}, {seconds:.2g} s of speech", Timing.of([took]), amount=seconds)
+        for work, took in timings.items()
+    ]
+    notes = bench.limits(rows, decoder, vocoder, networks.RATE)
     assert notes["share of it that the vocoder reaches at FP32"] == round(counted / 1e9 / 0.01, 2) > 0.1
     read = sum(x.numel() for x in decoder.parameters()) - 3 * (decoder.pnca[0]["pnca_attn"].w_h_kv.weight.numel() + 32)
     share = notes["share of the bandwidth that a step of the decoder reaches"]
-    assert share == round(7 * 4 * read / 1e9 / 1e-4 / 0.5, 2) > 0.1
+    assert share == round(14 * 4 * read / 1e9 / 1e-4 / 0.5, 2) > 0.1

@@ -1,5 +1,7 @@
 """Quality rows: good speech passes, negative controls fail, and the reference is the pipeline in PyTorch."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from notebooks.sambert_hifigan.measuring import quality
 from notebooks.sambert_hifigan.network.reference import Reference
 from notebooks.sambert_hifigan.pipeline import FP32_PROPERTIES, Synthesizer
 from tests.sambert_hifigan.small import KINDS, NAMES
-from utils import compare, report
+from utils import compare, paths, report
 from utils.speech import judging
 from utils.speech.sentences.mandarin import HELD_OUT
 from utils.speech.speaker_encoder import SAMPLE_RATE
@@ -110,6 +112,64 @@ def test_the_table_passes_who_speaks_well_and_its_controls_lose(judge, tmp_path)
         assert [row["control"] for row in mine if "control" in row] == [control]
     assert {row["value"] for row in rows if row["metric"] == quality.CHARACTERS and "control" not in row} == {0}
     report.save("sambert_hifigan", model="tiny", device="CPU", parity=[], quality=rows, speed=[], folder=tmp_path)
+
+
+def test_a_spot_check_allows_more_errors_and_needs_no_opinion(tmp_path):
+    judge = quality.Judge(TRIALS, recognise, Voiceprint(), None, VOICES)
+    rows = quality.spot_check(judge, {"FP16": Toy()}, Toy())
+    compare.check(rows)
+    assert [row["metric"] for row in rows[::2]] == [x for x in quality.BETTER if x != judging.OPINION]
+    assert [row.get("control") for row in rows[1::2]] == [quality.CONTROLS[row["metric"]] for row in rows[1::2]]
+    assert {row["threshold"] for row in rows[:4]} == {0.2} and rows[6]["threshold"] == pytest.approx(1 - 0.02)
+    assert list(judge.transcripts) == ["PyTorch", "FP16"]
+    assert "。".join(text for _, text in judge.transcripts["FP16"]) == "。".join(judge.texts)
+    report.save("sambert_hifigan", model="tiny", device="CPU", parity=[], quality=rows, speed=[], folder=tmp_path)
+    rows = quality.spot_check(judge, {"FP16": Toy(wrong=2)}, Toy())
+    failing = {row["metric"] for row in rows if compare.passes(row) is False}
+    assert failing == set(quality.BETTER) - {judging.OPINION, judging.DISTANCE}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_voice_without_an_embedding_is_known_by_what_it_says(kind, checkpoints, irs, monkeypatch):
+    monkeypatch.setattr(quality, "SAMPLE_TEXT", "你好。")
+    reference = Reference(checkpoints[kind], Synthesizer(irs[kind], **FP32_PROPERTIES))
+    sounds = []
+
+    class Length:
+        def embed(self, sound: np.ndarray) -> np.ndarray:
+            sounds.append(len(sound))
+            return np.full(256, len(sounds), np.float32)
+
+    known = quality.known_voices(reference, Length())
+    tiny = sorted(file.stem for file in paths.notebook_dir("notebooks.sambert_hifigan").glob("tiny/am/speakers/*.npy"))
+    assert list(known) == [*tiny, *NAMES] and len(tiny) == 6
+    assert [known[name][0] for name in NAMES] == [1, 2] and min(sounds) > 0
+    assert {voice.shape for voice in known.values()} == {(256,)}
+
+
+def test_the_examination_has_every_metric_and_the_stored_one_passes(judge, monkeypatch, tmp_path):
+    monkeypatch.setattr(report, "EXAMINATIONS", tmp_path)
+    monkeypatch.setattr(quality, "Synthesizer", lambda folder, **properties: SimpleNamespace(speakers=list(VOICES)))
+    monkeypatch.setattr(quality, "ConvertedVoice", lambda synthesizer: Toy())
+    monkeypatch.setattr(quality, "Reference", lambda voice, synthesizer: Toy())
+    monkeypatch.setattr(quality, "known_voices", lambda *_: VOICES)
+    monkeypatch.setattr(quality, "Voiceprint", lambda encoder: Voiceprint())
+    monkeypatch.setattr(quality, "trials", lambda speakers, count: TRIALS if count == quality.TRIALS else [])
+    stubs = {"Recogniser": lambda folder: recognise, "MOS": lambda path: opinion}
+    stubs |= dict.fromkeys(("prepare_recogniser", "prepare_encoder"), lambda: None)
+    for name, stub in stubs.items():
+        monkeypatch.setattr(quality.listening, name, stub)
+    monkeypatch.setattr(quality.convert, "prepare", lambda *_: None)
+    monkeypatch.setattr(quality.convert, "source", lambda *_: None)
+    monkeypatch.setattr(quality.weights, "fetch", lambda *_: None)
+    quality.main()
+    written = report.examination("sambert_hifigan")
+    monkeypatch.undo()
+    stored = report.examination("sambert_hifigan")
+    compare.check(stored["quality"])
+    for field in ("metric", "precision", "control"):
+        assert [row.get(field) for row in stored["quality"]] == [row.get(field) for row in written["quality"]]
+    assert {row["precision"] for row in stored["quality"]} == {"FP32", "FP16", "PyTorch", None}
 
 
 def test_the_table_fails_a_precision_that_is_wrong(judge):

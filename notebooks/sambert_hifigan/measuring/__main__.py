@@ -1,4 +1,5 @@
-from notebooks.sambert_hifigan.measuring.bench import main
+from notebooks.sambert_hifigan.measuring import bench, quality
 
 if __name__ == "__main__":
-    main()
+    bench.main()
+    quality.main()

@@ -1,6 +1,6 @@
 """Measures the speed of SAMBERT-HiFiGAN in all runtimes: `python -m notebooks.sambert_hifigan.measuring`.
 
-The notebook measures its own voice with `measured`. `main` measures a voice of the released size with random weights,
+The notebook measures its own voice with `live`. `main` measures a voice of the released size with random weights,
 converted as a released one would be, and writes results/bench/sambert_hifigan.json; that takes minutes. Every sub-model
 is measured. The autoregressive ones are measured twice in OpenVINO: with the loop inside the graph, and as models of a
 step with the state inside.
@@ -17,7 +17,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from notebooks.sambert_hifigan import convert
-from notebooks.sambert_hifigan.measuring.random_checkpoint import SPEAKER, random_voice
+from notebooks.sambert_hifigan.measuring.random_checkpoint import SAMPLE_RATE_HZ, SPEAKER, random_voice
 from notebooks.sambert_hifigan.measuring.runtimes import (
     Arrays,
     OpenVINORuntime,
@@ -72,12 +72,11 @@ def workloads(
 def measured(
     voice: Path,
     folders: Mapping[str, Path],
-    speaker: str,
     rounds: int,
     compiling: bool = False,
     label: str | None = None,
-) -> tuple[list[dict], dict]:
-    """Speed rows of every runtime and sub-model, and notes on the limits of the machine.
+) -> list[dict]:
+    """Speed rows of every runtime and sub-model, for a sentence of the first speaker.
 
     All calls are timed alternately. voice: a checkpoint folder. folders: its IR at "FP32" and optionally "INT8".
     compiling: whether torch.compile is among the runtimes. The ratio of a row is to PyTorch eager at the same
@@ -88,7 +87,7 @@ def measured(
     ours = OpenVINORuntime(folders["FP32"], **FP32_PROPERTIES)
     config, synthesizer = ours.synthesizer.config, ours.synthesizer
     text = next(iter(synthesizer.frontend.sentences(TEXT)))
-    front_end = partial(read_sentence, synthesizer, speaker, text)
+    front_end = partial(read_sentence, synthesizer, synthesizer.speakers[0], text)
     sentence = front_end()
     torch_runtime = StepwiseRuntime(eager(modules(acoustic, vocoder)), acoustic)
     inputs = synthesize(torch_runtime, sentence, config)
@@ -135,32 +134,45 @@ def measured(
         )
         rows.append(row)
         print(f"{runtime} {precision}, {row['workload']}: {timing.median_ms:.1f} ms", flush=True)
-    return rows, limits(timings, acoustic.decoder, vocoder, inputs)
+    return rows
 
 
-def limits(timings: Mapping, decoder: MelDecoder, vocoder: Generator, inputs: Mapping[str, Arrays]) -> dict[str, float]:
-    """The shares of the machine's limits that OpenVINO reaches. The limits are measured in this call.
+@bench.live
+def live(model: str = "tiny", rounds: int = 3) -> list[dict]:
+    """What the notebook measures."""
+    return measured(convert.source(model), {"FP32": convert.prepare(model, "FP32")}, rounds)
+
+
+def limits(rows: list[dict], decoder: MelDecoder, vocoder: Generator, sample_rate: int) -> dict[str, float]:
+    """The shares of the machine's limits that OpenVINO reaches in `rows`. The limits are measured in this call.
 
     The vocoder is compared with a large matrix product, since it is bound by arithmetic. A step of the decoder is
     compared with the bandwidth of memory, since it reads every weight once; the share may exceed 1 if weights stay in a
-    cache of the processor.
+    cache of the processor. sample_rate: of the sound, Hz.
     """
+    ours = {(row["precision"], row["workload"].rpartition(", ")[0]): row for row in rows if row["runtime"] == OURS}
+    seconds = ours["FP32", VOCODER]["throughput"] * ours["FP32", VOCODER]["median_ms"] / 1e3
+    frames = round(seconds * sample_rate / vocoder.hop)
+    inputs = [torch.zeros(1, vocoder.mels, frames)]
+    if vocoder.nsf:
+        inputs.append(torch.zeros(1, 1, frames * vocoder.hop))
     with FlopCounterMode(display=False) as counter, torch.inference_mode():
-        vocoder.filter(*map(torch.from_numpy, inputs[VOCODER]))
+        vocoder.filter(*inputs)
     work, bandwidth = counter.get_total_flops() / 1e9, bench.read_bandwidth_gbs()
     notes = {"operations of the vocoder for the sentence, GFLOP": round(work, 1)}
     notes["read bandwidth, GB/s"] = round(bandwidth, 1)
     for precision, dtype in (("FP32", "f32"), ("BF16", "bf16")):
-        if (OURS, precision, VOCODER) in timings:
+        if (precision, VOCODER) in ours:
             product = bench.matmul_gflops(dtype)
             notes[f"large {dtype} matrix product, GFLOP/s"] = round(product)
-            reached = work * 1e3 / timings[OURS, precision, VOCODER].median_ms / product
+            reached = work * 1e3 / ours[precision, VOCODER]["median_ms"] / product
             notes[f"share of it that the vocoder reaches at {precision}"] = round(reached, 2)
     read_by_a_step = [
         p for name, p in decoder.named_parameters() if "w_h_kv" not in name
     ]  # those are applied once per sentence
-    size = sum(p.numel() for p in read_by_a_step) * 4 / 1e9 * inputs["decoder"][0].shape[1]
-    share = size * 1e3 / timings[OURS, "FP32", STEPS].median_ms / bandwidth
+    steps = -(-frames // decoder.r)
+    size = sum(p.numel() for p in read_by_a_step) * 4 / 1e9 * steps
+    share = size * 1e3 / ours["FP32", STEPS]["median_ms"] / bandwidth
     return notes | {"share of the bandwidth that a step of the decoder reaches": round(share, 2)}
 
 
@@ -172,5 +184,6 @@ def main() -> None:
         half = convert.to_ir(voice, Path(scratch) / "fp16")
         mels = [spoken.mel for spoken in Synthesizer(half).stream(TEXT, SPEAKER)]
         folders["INT8"] = convert.quantize(half, mels, Path(scratch) / "int8")
-        rows, notes = measured(voice, folders, SPEAKER, rounds=7, compiling=True, label=SPEED_ONLY)
+        rows = measured(voice, folders, rounds=7, compiling=True, label=SPEED_ONLY)
+        notes = limits(rows, load_acoustic(voice / "am").decoder, load_vocoder(voice / "voc"), SAMPLE_RATE_HZ)
     report.save_bench("sambert_hifigan", rows, notes | load)
