@@ -1,4 +1,5 @@
-from notebooks.minicpm_v.measuring.bench import main
+from notebooks.minicpm_v.measuring import bench, quality
 
 if __name__ == "__main__":
-    main()
+    bench.main()
+    quality.main()

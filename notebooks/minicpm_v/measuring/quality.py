@@ -7,22 +7,28 @@ always the most frequent answer.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from PIL import Image
 from tqdm import tqdm
 
+from notebooks.minicpm_v import convert
 from notebooks.minicpm_v.data import held_out
-from utils import compare
+from notebooks.minicpm_v.network.reference import Reference
+from notebooks.minicpm_v.pipeline import VisionChat
+from utils import compare, report, select, weights
 from utils.drawn_world.answers import Trial, accuracy, blank_pictures, most_frequent_answers, swap_pictures
 from utils.drawn_world.questions import KINDS
+from utils.models import parts
 
 Ask = Callable[[Image.Image, str, bool], str]  # picture, question, whether to slice -> answer
 MAX_ANSWER_TOKENS = 40  # reasons included
+TRIALS = 24  # of each kind in the examination
 SMALL_WORDS = "label"  # the kind that slicing is for
 MARGIN = 0.05  # how far below PyTorch an accuracy may be
-# The tiny checkpoint has to reach these; the aim for small words is 0.85, which it does not reach yet.
-MIN_ACCURACY = dict.fromkeys(KINDS, 0.9) | {SMALL_WORDS: 0.7}
+MIN_ACCURACY = dict.fromkeys(KINDS, 0.9) | {SMALL_WORDS: 0.7}  # that the tiny checkpoint has to reach
+GOALS = {SMALL_WORDS: 0.85}  # it does not reach this one yet
 MIN_AGREEMENT = 0.85  # of the tokens with PyTorch's
 AGREEMENT_METRIC = "token agreement with PyTorch"
 
@@ -83,11 +89,13 @@ def table(
     # Accuracy by kind
     baseline = accuracy(expected, trials)
     values = {precision: accuracy(own, trials) for precision, own in by_precision.items()}
+    counts = Counter(question.kind for _, question in trials)
     rows = []
     for kind, value in baseline.items():
         metric, threshold = f"accuracy, {kind}", max(value - MARGIN, minimum.get(kind, 0.0))
         for precision, shares in values.items():
-            rows.append(compare.quality(metric, precision, shares[kind], value, threshold, "higher"))
+            options = {"goal": GOALS.get(kind), "of": counts[kind]}
+            rows.append(compare.quality(metric, precision, shares[kind], value, threshold, "higher", **options))
         for control, shares in controls.items():
             if kind in shares:
                 rows.append(compare.control(metric, control, shares[kind], threshold, "higher"))
@@ -98,3 +106,17 @@ def table(
         rows.append(compare.quality(AGREEMENT_METRIC, precision, share, 1.0, MIN_AGREEMENT, "higher"))
     share = agreement(another_picture, expected, token_ids)
     return [*rows, compare.control(AGREEMENT_METRIC, "another picture", share, MIN_AGREEMENT, "higher")]
+
+
+def main() -> None:
+    """Examine every precision and write the results."""
+    model = select.model(list(convert.MODELS)).value
+    reference = Reference(weights.resolve(convert.MODELS[model]["checkpoint"]))
+    asks = {name: asking(VisionChat(convert.prepare(model, name))) for name in parts.PRECISIONS}
+    minimum = MIN_ACCURACY if model == "tiny" else {}  # of this world; the others were not trained on it
+    rows = table(trials(TRIALS), asks, asking(reference), reference.token_ids, minimum)
+    report.save_examination("minicpm_v", model, rows)
+
+
+if __name__ == "__main__":
+    main()
