@@ -78,7 +78,7 @@ def test_its_sections_have_the_names_and_order_of_the_template(cells):
 
 
 def test_cells_and_outputs_are_short_enough_to_read(cells, notebook):
-    assert notebook.stat().st_size <= 250_000
+    assert notebook.stat().st_size <= 400_000
     for cell in of_kind(cells, "code"):
         assert len(source(cell).splitlines()) <= 40, source(cell)[:80]
         assert len(texts(cell).splitlines()) < 100, source(cell)[:80]
@@ -91,6 +91,33 @@ def test_pictures_are_described(cells, notebook):
             assert (notebook.parent / target).is_file()
         if any("image/png" in output.get("data", {}) for output in cell.get("outputs", [])):
             assert cells[i + 1]["cell_type"] == "markdown", "a sentence after the figure must say what it shows"
+
+
+def streams(cell: dict, *names: str) -> list[str]:
+    return ["".join(output["text"]) for output in cell["outputs"] if output.get("name") in names]
+
+
+def test_outputs_have_no_noise(cells):
+    """Warnings, progress bars and news of conversions come over stderr; widgets show nothing on a page."""
+    for cell in of_kind(cells, "code"):
+        assert not streams(cell, "stderr"), source(cell)[:80]
+        assert len(streams(cell, "stdout")) <= 2, source(cell)[:80]
+        assert not [x for x in cell["outputs"] if "widget-view" in str(x.get("data", {}).keys())], source(cell)[:80]
+
+
+def test_tables_are_for_people(cells):
+    """At most 15 rows that are not folded, and no number like 3.5e-04."""
+    for cell in of_kind(cells, "code"):
+        for output in cell["outputs"]:
+            page = "".join(output.get("data", {}).get("text/html", ""))
+            shown = re.sub(r"<details>.*?</details>", "", page, flags=re.DOTALL)
+            assert shown.count("<tr") <= 16, source(cell)[:80]
+        assert not re.search(r"\b\d(\.\d+)?e[+-]\d+\b", texts(cell)), source(cell)[:80]
+
+
+def test_what_every_notebook_does_not_need_to_show_is_folded(cells):
+    parameters, *_, last = of_kind(cells, "code")
+    assert all(cell["metadata"].get("jupyter", {}).get("source_hidden") for cell in (parameters, last))
 
 
 def test_nothing_is_installed_downloaded_or_local_to_one_machine(cells):

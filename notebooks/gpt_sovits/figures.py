@@ -33,8 +33,8 @@ def network_picture() -> Figure:
     )
     tokens = box(axes, 4.2, 2.4, "semantic\ntokens", PICTURE)
     arrows(axes, [voice, box(axes, 1.5, 2.4, "HuBERT"), box(axes, 2.8, 2.4, "codebook"), tokens])
-    phones = box(axes, 2.8, 0.6, "phones and\nBERT features", PICTURE)
-    spelled = box(axes, 7.5, 0.3, "phones of\nthe text", PICTURE)
+    phones = box(axes, 2.8, 0.6, "phonemes and\nBERT features", PICTURE)
+    spelled = box(axes, 7.5, 0.3, "phonemes of\nthe text", PICTURE)
     front = box(axes, 1.5, 0.6, "front end")
     arrows(axes, [words, front, phones])
     arrows(axes, [text, front])
@@ -58,7 +58,7 @@ def stage_bars(timings: Timings) -> Figure:
     done = [stage for stage in STAGES if stage in timings.busy]
     seconds = [timings.busy[stage] for stage in done]
     bars = axes.barh([STAGES[stage] for stage in done], seconds, color=COLOURS[0])
-    axes.bar_label(bars, [f"{x:.2f} s" for x in seconds], padding=3, fontsize=8, color=INK)
+    axes.bar_label(bars, [f"{x:.2f} s" for x in seconds], padding=3, fontsize=9, color=INK)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.15 * max(seconds))
     axes.set_xlabel("seconds", color=INK)
@@ -98,6 +98,6 @@ def likeness_bars(cosines: Mapping[str, Mapping[str, float]]) -> Figure:
     axes.scatter(*zip(*others, strict=True), label="recordings of others", **look)
     axes.axhline(0, color=LINE, linewidth=0.8)
     axes.set_ylabel("cosine with the clone", color=INK)
-    axes.tick_params(axis="x", labelsize=8, labelrotation=20)
-    axes.legend(fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, 1.16), frameon=False)
+    axes.tick_params(axis="x", labelsize=9, labelrotation=20)
+    axes.legend(fontsize=9, ncols=2, loc="upper center", bbox_to_anchor=(0.5, 1.16), frameon=False)
     return figure

@@ -57,5 +57,5 @@ def pictures_with_words(pictures: Iterable[tuple[str, Image.Image]], columns: in
         axes.axis("off")
     for axes, (words, picture) in zip(panels, pictures, strict=False):
         axes.imshow(picture, interpolation="nearest")
-        axes.set_title("\n".join(fill(line, LINE_CHARACTERS) for line in words.splitlines()), fontsize=8, color=INK)
+        axes.set_title("\n".join(fill(line, LINE_CHARACTERS) for line in words.splitlines()), fontsize=9, color=INK)
     return figure

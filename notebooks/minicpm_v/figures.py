@@ -68,5 +68,5 @@ def slices_picture(pictures: Mapping[str, Image.Image], columns: int | None = No
         axes.imshow(picture)
         middle = picture.width / 2
         axes.set(xlim=(middle - width / 2, middle + width / 2), ylim=(height, 0))
-        axes.set_title(f"{name}\n{picture.width} x {picture.height}", fontsize=8, color=INK)
+        axes.set_title(f"{name}\n{picture.width} x {picture.height}", fontsize=9, color=INK)
     return figure

@@ -58,7 +58,10 @@ def packed(sounds: Sequence[np.ndarray]) -> Iterator[tuple[list[int], np.ndarray
 
 def transcripts(sounds: Sequence[np.ndarray], recognise: Recognise, label: str = "") -> list[tuple[list[int], str]]:
     """The transcript of each piece of `packed`, with the numbers of its sounds. label: of the progress bar."""
-    return [(numbers, recognise(piece)) for numbers, piece in tqdm([*packed(sounds)], desc=label, mininterval=1)]
+    return [
+        (numbers, recognise(piece))
+        for numbers, piece in tqdm([*packed(sounds)], desc=label, mininterval=1, disable=None)
+    ]
 
 
 def error_rate(transcribed: Sequence[tuple[list[int], str]], texts: Sequence[str], units: Callable) -> float:

@@ -268,7 +268,7 @@ def fidelity(
 
 def _synthesized(cloner: Cloner, trials: Mapping[int, Trial], name: str, **options) -> list[np.ndarray]:
     """The samples of every trial; a bar shows the progress."""
-    progress = tqdm(trials.items(), desc=f"{name} synthesizes", mininterval=1)
+    progress = tqdm(trials.items(), desc=f"{name} synthesizes", mininterval=1, disable=None)
     return [synthesize(cloner, trial, seed, **options)[0] for seed, trial in progress]
 
 

@@ -71,7 +71,7 @@ def trials(count: int, kinds: Sequence[str] = QUESTION_KINDS) -> list[Trial]:
 
 def answers(model, trials: Sequence[Trial], label: str = "") -> list[str]:
     """The answer of a `pipeline.Janus` or a `Reference` to each trial; a bar shows the progress."""
-    bar = tqdm(trials, desc=f"{label}, asking", mininterval=1)
+    bar = tqdm(trials, desc=f"{label}, asking", mininterval=1, disable=None)
     return [model.understand(picture, question.text, max_new_tokens=MAX_ANSWER_TOKENS) for picture, question in bar]
 
 
@@ -86,7 +86,7 @@ def prompts(count: int, kinds: Sequence[str] = PROMPT_KINDS) -> list[Example]:
 def drawings(model, examples: Sequence[Example], guidance: float | None = None, label: str = "") -> list[Drawing]:
     """DRAWINGS_PER_PROMPT drawings of each prompt by a `pipeline.Janus` or a `Reference`; a bar shows the progress."""
     drawn = []
-    for seed, (_, prompt) in enumerate(tqdm(examples, desc=f"{label}, drawing", mininterval=1)):
+    for seed, (_, prompt) in enumerate(tqdm(examples, desc=f"{label}, drawing", mininterval=1, disable=None)):
         pictures = model.draw(prompt.text, seed, guidance, DRAWINGS_PER_PROMPT)
         drawn += [Drawing(picture, prompt) for picture in pictures]
     return drawn

@@ -45,7 +45,10 @@ def asking(chat) -> Ask:
 
 def answers(ask: Ask, trials: Sequence[Trial], slicing: bool = True, label: str = "") -> list[str]:
     """The answer to each trial; a bar shows the progress."""
-    return [ask(picture, question.text, slicing) for picture, question in tqdm(trials, desc=label, mininterval=1)]
+    return [
+        ask(picture, question.text, slicing)
+        for picture, question in tqdm(trials, desc=label, mininterval=1, disable=None)
+    ]
 
 
 def agreement(answers: Sequence[str], reference: Sequence[str], token_ids: Callable[[str], Sequence[int]]) -> float:
