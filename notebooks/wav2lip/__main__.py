@@ -7,7 +7,7 @@ import sys
 
 from tqdm import tqdm
 
-from notebooks.wav2lip.pipeline import PADS, LipSync
+from notebooks.wav2lip.pipeline import PADS, PASTES, LipSync
 from utils import command
 
 
@@ -27,6 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--outfile", default="results/result_voice.mp4", help="the video to write")
     parser.add_argument("--fps", type=float, help="frames a second; without it, the video's own, 25 for a picture")
     parser.add_argument("--pads", type=int, nargs=4, default=PADS, metavar=("TOP", "BOTTOM", "LEFT", "RIGHT"))
+    parser.add_argument("--paste", choices=PASTES, default="feathered", help="the lower half, or the authors' way")
     return command.run(write_video, parser.parse_args(arguments))
 
 
@@ -50,6 +51,7 @@ def write_video(options: argparse.Namespace) -> None:
             static=options.static,
             fps=options.fps,
             pads=tuple(options.pads),
+            paste=options.paste,
             progress=progress,
         )
     for note in report.notes:

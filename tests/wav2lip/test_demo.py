@@ -4,12 +4,12 @@ import re
 from pathlib import Path
 
 import cv2
-import gradio as gr
 import pytest
 from gradio_client import Client, handle_file
 
 from notebooks.wav2lip import demo
-from notebooks.wav2lip.pipeline import LipSync, Report
+from notebooks.wav2lip.data.speech import HELD_OUT_VOICES
+from notebooks.wav2lip.pipeline import PASTES, LipSync, Report
 from notebooks.wav2lip.pipeline.media import read_frames, sound_seconds
 from tests.wav2lip.files import hopper, plain, sound, tone, video
 from utils import weights
@@ -19,7 +19,9 @@ from utils.demo import start
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("samples")
+    cv2.imwrite(str(folder / "hopper.jpg"), hopper(200))
     cv2.imwrite(str(folder / "hopper.png"), hopper(200))
+    video(folder / "face.mp4", [hopper(200)] * 5)
     video(folder / "hopper.mp4", [hopper(200)] * 5)
     video(folder / "nobody.mp4", plain(5))
     sound(folder / "voice.wav", tone(0.6))
@@ -67,41 +69,94 @@ def test_what_is_missing_or_too_long_is_a_sentence(samples, tmp_path, monkeypatc
     assert not result.exists()
 
 
+def test_a_typed_text_becomes_speech(tmp_path):
+    first, second = (demo.say(text, "Alex", tmp_path / "voice.wav") for text in ("Hello.", "Hello, how are you today?"))
+    assert first == second and sound_seconds(second) > 1
+    lengths = [sound_seconds(demo.say("One, two, three.", name, tmp_path / "voice.wav")) for name in demo.VOICES]
+    assert len(set(lengths)) == len(demo.VOICES)
+    for text, message in [(" ", "nothing to say yet"), ("...", "nothing to say in"), (401 * "a", "has 401 characters")]:
+        with pytest.raises(ValueError, match=message):
+            demo.say(text, "Alex", tmp_path / "other.wav")
+    assert not (tmp_path / "other.wav").exists()
+
+
+def test_the_voices_and_the_faces_are_there():
+    assert set(demo.VOICES.values()) < {variant for _, variant in HELD_OUT_VOICES}
+    assert len(demo.FACES) == 3 and all((demo.SAMPLES / file).is_file() for file in demo.FACES.values())
+    assert set(demo.PASTE_LABELS) == set(PASTES)
+
+
 def test_a_client_gets_videos_and_sentences(address, samples):
     client = Client(address, verbose=False)
     face, voice = handle_file(samples / "hopper.mp4"), handle_file(samples / "voice.wav")
-    result, told = client.predict("Video", face, None, voice, True, api_name="/speak")
+
+    def predict(kind, video, photo, source, recording, static=False, text=""):
+        inputs = [kind, video, photo, source, text, "Alex", recording, "feathered", static]
+        return client.predict(*inputs, api_name="/speak")
+
+    result, told = predict(demo.OWN_VIDEO, face, None, demo.RECORDED, voice, True)
     path = Path(result["video"] if isinstance(result, dict) else result)
     assert told.startswith("15 frames in ") and sound_seconds(path) == pytest.approx(0.6, abs=0.06)
-    result, told = client.predict("Photo", None, handle_file(samples / "hopper.png"), voice, False, api_name="/speak")
+    photo = handle_file(samples / "hopper.png")
+    result, told = predict(demo.OWN_PHOTO, None, photo, demo.RECORDED, voice)
     assert told.startswith("15 frames in ")
+    result, told = predict("Grace Hopper", None, photo, demo.TYPED, None, text="Good morning.")
+    assert re.match(r"[1-4]\d frames in ", told)
     with pytest.raises(Exception, match="There is no face yet"):
-        client.predict("Photo", face, None, voice, False, api_name="/speak")
+        predict(demo.OWN_PHOTO, face, None, demo.RECORDED, voice)
+    with pytest.raises(Exception, match="There is no voice yet"):
+        predict(demo.OWN_PHOTO, None, photo, demo.RECORDED, None)
+    with pytest.raises(Exception, match="nothing to say yet"):
+        predict(demo.OWN_PHOTO, None, photo, demo.TYPED, voice)
     with pytest.raises(Exception, match="No face was found"):
-        client.predict("Video", handle_file(samples / "nobody.mp4"), None, voice, False, api_name="/speak")
+        predict(demo.OWN_VIDEO, handle_file(samples / "nobody.mp4"), None, demo.RECORDED, voice)
 
 
-def test_every_sample_is_a_face_and_a_voice(samples):
+def test_only_the_faces_that_are_there_are_offered(samples):
     with demo.make_demo(samples=samples) as blocks:
-        offered = [block.raw_samples for block in blocks.blocks.values() if isinstance(block, gr.Dataset)]
-    names = [[(kind, Path(face).name, Path(voice).name) for kind, face, voice in rows] for rows in offered]
-    videos = [("Video", name, "voice.wav") for name in ("hopper.mp4", "nobody.mp4")]
-    assert names == [videos, [("Photo", "hopper.png", "voice.wav")]]
+        (faces,) = (block.choices for block in blocks.blocks.values() if getattr(block, "label", "") == "Face")
+    names = [name for name, _ in faces]
+    assert names == ["Grace Hopper", "A drawn head", demo.OWN_VIDEO, demo.OWN_PHOTO]
 
 
-def test_a_visitor_sees_original_and_result(address, samples, visit):
+def test_a_visitor_sees_an_answered_example_then_their_own(address, samples, visit):
     from playwright.sync_api import expect
 
     with visit(address, height=1700) as page:
+        notes = page.get_by_label("About the result")
+        expect(notes).to_have_value(re.compile(r"^\d+ frames in "), timeout=60_000)
+        expect(page.locator("#photo img")).to_be_visible(timeout=30_000)
+        expect(page.locator("video:visible")).to_have_count(1, timeout=30_000)
+        example = notes.input_value()
+
+        page.get_by_label("What the face should say").fill("Yes.")
+        page.get_by_role("button", name="Make it speak").click()
+        expect(notes).not_to_have_value(example, timeout=60_000)
+        expect(notes).to_have_value(re.compile(r"^\d+ frames in "), timeout=60_000)
+
+        page.get_by_label("A drawn head").check()  # a video beside its result
+        expect(page.locator("video:visible")).to_have_count(2, timeout=30_000)
+
+        page.get_by_label("What the face should say").fill(" ")
+        page.get_by_role("button", name="Make it speak").click()
+        expect(page.get_by_text("There is nothing to say yet").first).to_be_visible(timeout=30_000)
+
+
+def test_a_visitor_gives_their_own_face_and_recording(address, samples, visit):
+    from playwright.sync_api import expect
+
+    with visit(address, height=1700) as page:
+        notes = page.get_by_label("About the result")
+        expect(notes).to_have_value(re.compile(r"^\d+ frames in "), timeout=60_000)
+        page.get_by_label(demo.OWN_VIDEO).check()
+        page.get_by_label(demo.RECORDED).check()
+        expect(page.get_by_label("What the face should say")).to_be_hidden(timeout=30_000)
         page.get_by_role("button", name="Make it speak").click()
         expect(page.get_by_text("There is no face yet").first).to_be_visible(timeout=30_000)
         for which, name in ((0, "hopper.mp4"), (-1, "voice.wav")):
             with page.expect_response("**/upload*"):
                 page.locator("input[type=file]").nth(which).set_input_files(samples / name)
-        expect(page.locator("video").first).to_be_visible(timeout=30_000)
+        expect(page.locator("video:visible")).to_have_count(2, timeout=30_000)
         expect(page.get_by_label("Play").last).to_be_visible(timeout=30_000)
         page.get_by_role("button", name="Make it speak").click()
-        expect(page.get_by_label("About the result")).to_have_value(re.compile("^15 frames in "), timeout=60_000)
-        expect(page.locator("video").last).to_be_visible(timeout=30_000)
-        page.get_by_text("Photo", exact=True).last.click()  # the sample
-        expect(page.get_by_label("Photo", exact=True)).to_be_checked()
+        expect(notes).to_have_value(re.compile("^15 frames in "), timeout=60_000)

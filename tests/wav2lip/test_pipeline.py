@@ -72,9 +72,16 @@ def voice(tmp_path_factory):
     return sound(tmp_path_factory.mktemp("voice") / "voice.wav", tone(0.8))
 
 
+class WholeFace(LipSync):
+    """Pastes the rectangle, in which a test sees the generator's picture as it is."""
+
+    def __call__(self, *files, **options):
+        return super().__call__(*files, **{"paste": "rectangle"} | options)
+
+
 def lip_sync(path, faces=None, **options) -> LipSync:
     """With a detector that finds BOX, or what `faces` says of the number that is the picture's blue / 10."""
-    made = LipSync(path, weights.fetch("blazeface"), **options, **F32)
+    made = WholeFace(path, weights.fetch("blazeface"), **options, **F32)
     made.detector = lambda picture: (faces or (lambda number: BOX[None]))(int(picture[-1, -1, 0]) // 10)
     return made
 
@@ -380,6 +387,7 @@ def test_bad_arguments_are_sentences(real, portrait, voice, tmp_path):
         ((portrait, portrait), {}, "portrait.png holds no sound"),
         ((voice, voice), {}, "voice.wav holds no picture"),
         ((portrait, voice), {"fps": 0.5}, "1 to 120 frames a second, not 0.5"),
+        ((portrait, voice), {"paste": "oval"}, "There is no paste='oval'. Choose one of feathered, rectangle"),
         ((portrait, voice, portrait), {}, "would replace .*portrait.png"),
         ((portrait, voice, tmp_path / "a.gif"), {}, r"call it a\.mp4"),
     ]:

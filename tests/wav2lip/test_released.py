@@ -93,7 +93,7 @@ def test_the_released_generator_speaks(served, blazeface, tmp_path, monkeypatch)
     frames = []
     monkeypatch.setattr(lip_sync.Writer, "write", lambda self, picture: frames.append(picture))
     cv2.imwrite(str(tmp_path / "face.png"), hopper(120))
-    made(tmp_path / "face.png", sound(tmp_path / "voice.wav", tone(0.2)), tmp_path / "result.mp4")
+    made(tmp_path / "face.png", sound(tmp_path / "voice.wav", tone(0.2)), tmp_path / "result.mp4", paste="rectangle")
     drawn = (frames[0] == COLOUR).all(-1)
     assert len(frames) == 5 and 0.1 < drawn.mean() < 0.3
     assert (frames[0][~drawn] == hopper(120)[~drawn]).all()

@@ -171,12 +171,16 @@ def sample_video(path: str | Path, size: tuple[int, int], seconds: float, seed: 
 
 
 def main() -> None:
-    """Write the samples of the notebook and the demo: a speaking head, a portrait, and a voice."""
+    """Write the samples of the notebook and the demo: a speaking head, two portraits, and a voice."""
     samples = paths.notebook_dir(__package__) / "samples"
     samples.mkdir(exist_ok=True)
     sample_video(samples / "face.mp4", (256, 256), seconds=4)
-    portrait = heads.photo_head(astronaut(), heads.ASTRONAUT).frame(0, 0, 0)  # mouth closed
-    cv2.imwrite(str(samples / "astronaut.jpg"), portrait)
+    portraits = {
+        "astronaut": heads.closed_smile(heads.framed(astronaut(), heads.ASTRONAUT)),
+        "hopper": heads.framed(hopper(), heads.HOPPER),
+    }
+    for name, portrait in portraits.items():
+        cv2.imwrite(str(samples / f"{name}.jpg"), portrait, [cv2.IMWRITE_JPEG_QUALITY, 95])
     rng = np.random.default_rng(SAMPLE_VOICE_SEED)
     write_wav(samples / "voice.wav", held_out_speech(rng).samples, SAMPLE_RATE)
 

@@ -237,7 +237,7 @@ def videos(
 ) -> tuple[list[dict], dict[str, str]]:
     """Speed rows of whole videos, from file to file, and notes on what bounds them.
 
-    generators: (precision, label) -> IR.
+    generators: (precision, label) -> IR. The whole face is pasted, as the authors do.
     """
     detector, rows, notes = convert.prepare("face_detection"), [], {}
     for name, size in SIZES.items():
@@ -248,7 +248,9 @@ def videos(
                 sync = LipSync(ir, detector, INFERENCE_PRECISION_HINT=HINTS[precision])
                 for static in (False, True):
                     key = precision, label, f"{seconds:g} s of {name} video{', static' if static else ''}"
-                    calls[key] = storing(reports, key, partial(sync, face, voice, out, static=static))
+                    calls[key] = storing(
+                        reports, key, partial(sync, face, voice, out, static=static, paste="rectangle")
+                    )
             for key, timing in bench.interleave(calls, rounds).items():
                 precision, label, work = key
                 amount = reports[key].frames

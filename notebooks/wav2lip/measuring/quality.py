@@ -39,7 +39,7 @@ from notebooks.wav2lip.pipeline import (
     generator_face,
     melspectrogram,
     padded,
-    paste,
+    paste_rectangle,
     smoothed,
 )
 from notebooks.wav2lip.pipeline.detection import FaceDetector
@@ -110,7 +110,10 @@ def torch_generator(network: nn.Module) -> Draw:
 
 
 def redraw(trial: Trial, draw: Draw, samples: np.ndarray | None = None) -> np.ndarray:
-    """The person's video [n, 256, 256, 3] with lips redrawn for the trial's sound, or for other samples."""
+    """The person's video [n, 256, 256, 3] with lips redrawn for the trial's sound, or for other samples.
+
+    The whole face is pasted, as the authors do, so that the numbers are those of the generator alone.
+    """
     mel = melspectrogram(trial.speech.samples if samples is None else samples)
     starts = [min(int(i * MEL_RATE / FPS), mel.shape[1] - WINDOW) for i in range(len(trial.pictures))]
     audio = np.stack([mel[None, :, start : start + WINDOW] for start in starts])  # [n, 1, 80, 16]
@@ -118,7 +121,7 @@ def redraw(trial: Trial, draw: Draw, samples: np.ndarray | None = None) -> np.nd
     batches = [slice(start, start + BATCH_SIZE) for start in range(0, len(face), BATCH_SIZE)]
     drawn = np.concatenate([draw(audio[batch], face[batch]) for batch in batches])  # [n, 3, 96, 96]
     faces = (drawn * 255).astype(np.uint8).transpose(0, 2, 3, 1)
-    return np.stack([paste(*item) for item in zip(trial.pictures, faces, trial.boxes, strict=True)])
+    return np.stack([paste_rectangle(*item) for item in zip(trial.pictures, faces, trial.boxes, strict=True)])
 
 
 class Evaluator:

@@ -6,6 +6,7 @@ from .lip_sync import (
     HOP,
     MEL_RATE,
     PADS,
+    PASTES,
     PATIENCE,
     SAME,
     SAMPLE_RATE,
@@ -23,6 +24,7 @@ from .lip_sync import (
     mel_windows,
     melspectrogram,
     padded,
-    paste,
+    paste_lower_half,
+    paste_rectangle,
     smoothed,
 )

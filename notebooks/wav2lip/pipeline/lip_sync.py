@@ -24,6 +24,8 @@ from .detection import FaceDetector, compiled, overlap
 from .media import USUAL_FPS, Writer, frame_rate, read_frames, read_sound, sound_seconds
 
 SIDE = 96  # pixels of a face as the generator sees it
+FEATHER = 14  # pixels of that face over which the pasted lower half fades out at its edges
+COLOUR_REACH = 12  # pixels of that face over which the colour at the edges is averaged
 PADS = (0, 10, 0, 0)  # pixels added above, below, left and right of a detected face, to include the chin
 SAME = 0.3  # least overlap with the face of the frame before
 PATIENCE = 250  # frames without a face at the beginning before the search ends
@@ -105,6 +107,7 @@ class LipSync:
         static: bool = False,
         fps: float | Fraction | None = None,
         pads: tuple[int, int, int, int] = PADS,
+        paste: str = "feathered",
         longest: int | None = None,
         watermark: bool = True,
         progress: Callable[[int, int | None], None] | None = None,
@@ -114,13 +117,17 @@ class LipSync:
         face, audio: files in any format that FFmpeg reads. The video repeats when the sound is longer. Of several
         faces the largest is chosen and tracked. Frames without a face use the position of the last one.
         static: show only the first frame. fps: frames a second of the result, by default those of the video, or 25 for
-        a picture. pads: pixels to add above, below, left and right of a detected face. longest: limit of the sides in
-        pixels, to which larger pictures are scaled down. watermark: mark the video as generated, in a corner of the
-        picture and in the file. progress: called with the number of finished frames and of all frames, if known.
+        a picture. pads: pixels to add above, below, left and right of a detected face. paste: "feathered" puts the
+        lower half of the drawn face into the frame (`paste_lower_half`), "rectangle" the whole face, as the authors do
+        (`paste_rectangle`). longest: limit of the sides in pixels, to which larger pictures are scaled down. watermark:
+        mark the video as generated, in a corner of the picture and in the file. progress: called with the number of
+        finished frames and of all frames, if known.
 
-        Raises ValueError for files that cannot be read, that show no face, or that have no sound or too little. The
-        file `out_path` then stays unchanged.
+        Raises ValueError for files that cannot be read, that show no face, or that have no sound or too little, and for
+        an unknown `paste`. The file `out_path` then stays unchanged.
         """
+        if paste not in PASTES:
+            raise ValueError(f"There is no paste={paste!r}. Choose one of {', '.join(PASTES)}.")
         if Path(out_path).resolve() in (Path(face).resolve(), Path(audio).resolve()):
             raise ValueError(f"The result would replace {out_path}, which it is made of. Give it another name.")
         own_fps = frame_rate(face)
@@ -145,7 +152,7 @@ class LipSync:
             drawn = stage(self._draw(tracked, report), 4)
             for (picture, _, box), lips in drawn:
                 with report.during("write"):
-                    writer.write(paste(picture, lips, box))
+                    writer.write(picture if box is None else PASTES[paste](picture, lips, box))
                 report.frames += 1
                 if progress:
                     progress(report.frames, total)
@@ -298,14 +305,54 @@ def cut(picture: np.ndarray, box: tuple[int, int, int, int]) -> np.ndarray:
     return cv2.resize(picture[top:bottom, left:right], (SIDE, SIDE))
 
 
-def paste(picture: np.ndarray, face: np.ndarray, box: tuple[int, int, int, int] | None) -> np.ndarray:
-    """A copy of the picture with the face scaled into the box; the picture itself when there is no box."""
-    if box is None:
-        return picture
+def paste_lower_half(picture: np.ndarray, face: np.ndarray, box: tuple[int, int, int, int]) -> np.ndarray:
+    """A copy of the picture with the lower half of a face [96, 96, 3], scaled into the box.
+
+    The half fades out over FEATHER pixels at its edges. Before that its colours are shifted by the difference that the
+    picture shows at the upper and lateral edges, so that cheeks continue without a step. Everything above the middle of
+    the box stays unchanged.
+    """
+    left, top, right, bottom = box
+    size = right - left, bottom - top
+    share, edges, near = _feather()
+    difference = (cut(picture, box) - face.astype(np.float32)) * edges[..., None]
+    colour = cv2.GaussianBlur(difference, (0, 0), COLOUR_REACH) / near[..., None]
+    drawn = np.clip(face + colour + 0.5, 0, 255).astype(np.uint8)  # [96, 96, 3]
+    lower = slice((bottom - top) // 2, None)
+    drawn, share = cv2.resize(drawn, size)[lower], cv2.resize(share, size)[lower]  # [h, w, 3], [h, w]
+    picture = picture.copy()
+    region = picture[top:bottom, left:right][lower]
+    region[:] = cv2.blendLinear(np.ascontiguousarray(region), drawn, 1 - share, share)
+    return picture
+
+
+@cache
+def _feather() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Maps [96, 96]: the share of the drawn face, the weight of a pixel for the colours, and that weight's average."""
+    pixels = np.arange(SIDE) + 0.5
+    down = _fade(pixels - SIDE / 2) * _fade(SIDE - pixels)
+    across = _fade(pixels) * _fade(SIDE - pixels)
+    share = (down[:, None] * across).astype(np.float32)
+    edges = share * (1 - share)
+    edges[3 * SIDE // 4 :] = 0  # the chin moves there
+    return share, edges, cv2.GaussianBlur(edges, (0, 0), COLOUR_REACH) + 1e-4
+
+
+def _fade(distance: np.ndarray) -> np.ndarray:
+    """0 at a distance of 0 pixels or less, 1 from FEATHER pixels on, smooth between them."""
+    share = np.clip(distance / FEATHER, 0, 1)
+    return share**2 * (3 - 2 * share)
+
+
+def paste_rectangle(picture: np.ndarray, face: np.ndarray, box: tuple[int, int, int, int]) -> np.ndarray:
+    """A copy of the picture with the whole face scaled into the box, as the authors do."""
     left, top, right, bottom = box
     picture = picture.copy()
     picture[top:bottom, left:right] = cv2.resize(face, (right - left, bottom - top))
     return picture
+
+
+PASTES = {"feathered": paste_lower_half, "rectangle": paste_rectangle}
 
 
 def generator_face(crop: np.ndarray) -> np.ndarray:
