@@ -19,7 +19,7 @@ which_case = echo "Which case? Add CASE=name; there is: $(CASES)." && exit 2
 having = $(filter $(or $(CASE),$(CASES)),$(patsubst notebooks/%/$(1).py,%,$(wildcard notebooks/*/$(1).py)) \
   $(patsubst notebooks/%/$(1)/__main__.py,%,$(wildcard notebooks/*/$(1)/__main__.py)))
 
-.PHONY: help env lab test mutations run demo bench train new bundle lock
+.PHONY: help env lab test mutations run demo bench train new site bundle lock
 
 help:
 	@echo "make env                 prepare .venv, checkpoints and a browser; the others do it first"
@@ -31,8 +31,9 @@ help:
 	@echo "make bench [CASE=name]   measure, at the released size too, into results/bench"
 	@echo "make train CASE=name     train the tiny checkpoint again"
 	@echo "make new CASE= TITLE=    lay out a new notebook with its tests"
+	@echo "make site                build a website with search from the notebooks, into dist/site"
 	@echo "make bundle              one archive, from which all this works without a network"
-	@echo "make lock                resolve requirements.txt into requirements.lock (needs uv)"
+	@echo "make lock                resolve requirements.txt into requirements.lock, the site's too (needs uv)"
 
 env:
 	@$(PYTHON) -m utils.setup.env
@@ -66,6 +67,9 @@ train: env
 
 new: env
 	@$(VENV_PYTHON) -m utils.new "$$CASE" "$$TITLE"
+
+site: env
+	@$(VENV_PYTHON) -m utils.website $(ARGS)
 
 bundle: env
 	@$(VENV_PYTHON) -m utils.setup.bundle

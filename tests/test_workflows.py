@@ -42,8 +42,8 @@ def make(*arguments: str) -> subprocess.CompletedProcess:
     return subprocess.run(["make", *arguments], cwd=ROOT, env=kept, capture_output=True, text=True, timeout=60)
 
 
-def test_there_are_three_workflows() -> None:
-    assert [x.name for x in WORKFLOWS] == ["ci.yml", "nightly.yml", "weekly.yml"]
+def test_there_are_four_workflows() -> None:
+    assert [x.name for x in WORKFLOWS] == ["ci.yml", "nightly.yml", "site.yml", "weekly.yml"]
     for file in WORKFLOWS:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
         assert content["permissions"] == {"contents": "read"}
@@ -57,6 +57,16 @@ def test_ci_covers_systems_and_pythons() -> None:
         "os": ["ubuntu-latest", "windows-latest", "macos-latest"],
         "python": ["3.11", "3.12", "3.13"],
     }
+
+
+def test_the_site_is_built_on_every_push_and_published_from_main() -> None:
+    content = load("site")
+    assert set(content[True]) == {"push", "pull_request"} and content[True]["push"] == {"branches": ["main"]}
+    build, publish = content["jobs"]["build"], content["jobs"]["publish"]
+    assert {"run": "make site PYTHON=python"} in build["steps"]
+    upload = build["steps"][-1]
+    assert upload["with"] == {"path": "dist/site"} and upload["if"] == publish["if"] == "github.event_name == 'push'"
+    assert publish["needs"] == "build" and publish["permissions"] == {"pages": "write", "id-token": "write"}
 
 
 def test_weekly_takes_the_latest_and_all_mutations() -> None:
@@ -82,7 +92,7 @@ def test_nightly_runs_every_notebook_with_the_released_checkpoint(tmp_path) -> N
 
 
 def test_commands_exist() -> None:
-    assert TARGETS == set("help env lab test mutations run demo bench train new bundle lock".split())
+    assert TARGETS == set("help env lab test mutations run demo bench train new site bundle lock".split())
     modules, targets = set(), set()
     for text in commands().values():
         modules |= set(re.findall(r"python(?:\.exe)?\)? -m ([a-z_.]+)|PYTHON\)? -m ([a-z_.]+)", text))
@@ -94,6 +104,7 @@ def test_commands_exist() -> None:
         "utils.run",
         "utils.demo",
         "utils.setup.bundle",
+        "utils.website",
         "pytest",
     } <= names
     assert [x for x in sorted(names) if importlib.util.find_spec(x) is None] == []
@@ -125,6 +136,7 @@ def test_targets_run_the_modules() -> None:
     python = env.VENV_PYTHON.relative_to(ROOT).as_posix()
     assert f"{python} -m utils.setup.offline {python} -m pytest" in make("-n", "test").stdout
     assert f"{python} -m utils.run one --json x" in make("-n", "run", "CASE=one", "ARGS=--json x").stdout
+    assert f"{python} -m utils.website --output x" in make("-n", "site", "ARGS=--output x").stdout
     assert f"{python} -m utils.demo one" in make("-n", "demo", "CASE=one").stdout
     assert f"{python} -m jupyter lab --ServerApp.ip=127.0.0.1" in make("-n", "lab").stdout
     assert "token" not in make("-n", "lab").stdout
