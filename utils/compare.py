@@ -161,7 +161,7 @@ def _parity_table(rows: list[Mapping]) -> Table:
 def _quality_table(rows: list[Mapping]) -> Table:
     measured = [row for row in rows if "controls" not in row]
     controls = [row for row in rows if "controls" in row]
-    precisions = list(dict.fromkeys(row["precision"] for row in measured))
+    precisions = list(dict.fromkeys(row["precision"] for row in measured if row["precision"] != "PyTorch"))
     with_goal = any("goal" in row for row in measured)
     lines = []
     for metric in dict.fromkeys(row["metric"] for row in rows):

@@ -30,19 +30,19 @@ STAGES = (
 
 def network_figure() -> Figure:
     """The sub-models from text to sound, with the embeddings and the two autoregressive loops."""
-    figure = Figure(figsize=(9, 3), layout="constrained")
+    figure = Figure(figsize=(10, 3.2), layout="constrained")
     axes = figure.subplots()
-    chain = [box(axes, x, 1, *stage, size=7) for x, stage in enumerate(STAGES)]
-    voice, durations = box(axes, 3, -0.2, "speaker, emotion", VOICE, 7), box(axes, 2.5, 2.2, "durations", size=7)
+    chain = [box(axes, x, 1, *stage) for x, stage in enumerate(STAGES)]
+    voice, durations = box(axes, 3, -0.2, "speaker, emotion", VOICE), box(axes, 2.5, 2.2, "durations")
     for path in (chain, [voice, chain[2]], [voice, chain[4]], [chain[2], durations, chain[3]]):
         arrows(axes, path)
     for x, y, label in (
-        (2.5, 2.2, "each symbol hears the one before"),
-        (4, 1, "each group of frames hears the last one"),
+        (2.5, 2.2, "each symbol depends on the one before"),
+        (4, 1, "each group of frames depends on the last"),
     ):
         loop = {"arrowstyle": "-|>", "color": LINE, "linewidth": 0.9, "connectionstyle": "arc3,rad=1.6"}
         axes.annotate("", (x - 0.18, y + 0.25), (x + 0.18, y + 0.25), arrowprops=loop)
-        axes.text(x, y + 0.8, label, ha="center", fontsize=7, color=INK)
+        axes.text(x, y + 0.8, label, ha="center", fontsize=9, color=INK)
     axes.set(xlim=(-0.5, 7.5), ylim=(-0.6, 3.3))
     axes.axis("off")
     return figure
@@ -89,6 +89,6 @@ def mel_figure(spoken: Spoken, frontend: Frontend, source: bool) -> Figure:
         axes.axvline(edge, color="white", linewidth=0.5, alpha=0.6)
     middles = [(begin + end) / 2 for begin, end in pairwise(edges)]
     shown = [(x, text) for x, (text, frames) in zip(middles, texts, strict=True) if frames and text]
-    axes.set_xticks([x for x, _ in shown], [text for _, text in shown], fontsize=8, color=INK)
+    axes.set_xticks([x for x, _ in shown], [text for _, text in shown], fontsize=9, color=INK)
     axes.set_xlabel(f"{spoken.seconds:.2f} seconds", color=INK)
     return figure

@@ -11,4 +11,4 @@ PRINTS = r"^[1-9]\d*\.\d s of speech at 16000 Hz$"
 
 @contextmanager
 def needs(scratch: Path) -> Iterator[dict[str, str]]:
-    yield {"VOICE_FOLDER": str(convert.prepare("tiny")), "SOUND": str(scratch / "speech.wav")}
+    yield {"path/to/voice": str(convert.prepare("tiny")), "path/to/speech.wav": str(scratch / "speech.wav")}

@@ -196,7 +196,9 @@ def spot_check(judge: Judge, voices: Mapping[str, Voice], reference: Reference) 
 
 def _rows(judge: Judge, voices: Mapping[str, Voice], reference: Reference, margins: Mapping[str, float]) -> list[dict]:
     # the reference and the negative controls
-    mels = [list(reference.mels(*trial)) for trial in tqdm(judge.trials, desc="PyTorch reads", mininterval=1)]
+    mels = [
+        list(reference.mels(*trial)) for trial in tqdm(judge.trials, desc="PyTorch reads", mininterval=1, disable=None)
+    ]
     sounds = [np.concatenate([reference.vocode(mel) for mel in trial_mels]) for trial_mels in mels]
     baseline, controls = judge.measure(sounds, "PyTorch")
     baseline[DISTANCE] = 0.0
@@ -207,7 +209,9 @@ def _rows(judge: Judge, voices: Mapping[str, Voice], reference: Reference, margi
     # every precision
     values = {}
     for name, voice in voices.items():
-        synthesized = [voice.synthesize(trial) for trial in tqdm(judge.trials, desc=f"{name} speaks", mininterval=1)]
+        synthesized = [
+            voice.synthesize(trial) for trial in tqdm(judge.trials, desc=f"{name} speaks", mininterval=1, disable=None)
+        ]
         values[name], _ = judge.measure(synthesized, name)
         vocoded = [np.concatenate([voice.vocode(mel) for mel in trial_mels]) for trial_mels in mels]
         values[name][DISTANCE] = mean_mel_distance(vocoded, sounds)
