@@ -1,91 +1,160 @@
-"""Figures: why continuous batching is faster, and throughput against the number of clients."""
+"""Figures: why continuous batching is faster, streams of several clients over time, throughput under load."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
-INK, LINE, PROMPT, ANSWER = "#23303f", "#8793a1", "#8793a1", "#d97a00"
-COLOURS = {"openvino": "#d97a00", "llama.cpp": "#3a6ea5", "transformers": "#8793a1"}
-STYLES = {"": "-", "prefix caching off": ":"}
+from utils.charts import COLOURS, INK, LINE, PEER, PRECISIONS
+from utils.tables import number
+
+PROMPT, ANSWER = LINE, "#d97a00"
+PEERS = {"llama.cpp": INK, "transformers": LINE}  # the colours of their lines
 # Six requests: (step of arrival, tokens of the answer)
-REQUESTS = ((0, 7), (0, 3), (1, 9), (1, 2), (3, 5), (4, 4))
+REQUESTS = ((0, 7), (0, 3), (0, 9), (1, 2), (3, 5), (4, 4))
 
 
-def batching_picture(seats: int = 3) -> Figure:
-    """Six requests on a server with `seats` seats: static batches above, continuous batching below."""
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
+def batching_picture(slots: int = 3) -> Figure:
+    """Six requests on a server with `slots` slots: whole batches above, continuous batching below."""
+    figure = Figure(figsize=(9, 3.8), dpi=110, layout="constrained")
     panels = figure.subplots(2, 1, sharex=True)
     for axes, title, starts in (
-        (panels[0], "in whole batches: the longest answer keeps the others waiting", _in_batches(seats)),
-        (panels[1], "continuous batching: a seat is given on as soon as it is free", _continuously(seats)),
+        (panels[0], "whole batches: the longest answer keeps the others waiting", _in_batches(slots)),
+        (panels[1], "continuous batching: the next request takes a slot as soon as it is free", _continuously(slots)),
     ):
         axes.set_title(title, fontsize=10, color=INK, loc="left")
-        for number, ((_, length), (seat, start)) in enumerate(zip(REQUESTS, starts, strict=True)):
-            axes.barh(seat, 1, left=start, color=PROMPT, edgecolor="white")
+        for number_of, ((_, length), (slot, start)) in enumerate(zip(REQUESTS, starts, strict=True), start=1):
+            axes.barh(slot, 1, left=start, color=PROMPT, edgecolor="white")
             for step in range(length):
-                axes.barh(seat, 1, left=start + 1 + step, color=ANSWER, edgecolor="white")
-            axes.text(start + 0.5, seat, str(number + 1), ha="center", va="center", color="white", fontsize=8)
-        axes.set_yticks(range(seats), [f"seat {seat + 1}" for seat in range(seats)], fontsize=8, color=INK)
+                axes.barh(slot, 1, left=start + 1 + step, color=ANSWER, edgecolor="white")
+            axes.text(start + 0.5, slot, str(number_of), ha="center", va="center", color="white", fontsize=9)
+        axes.set_yticks(range(slots), [f"slot {slot + 1}" for slot in range(slots)], fontsize=9, color=INK)
         axes.invert_yaxis()
         axes.spines[["top", "right", "left"]].set_visible(False)
-    panels[1].set_xlabel("steps of the model (grey: a prompt is read, orange: a token is generated)", color=INK)
+    panels[1].set_xlabel("steps of the model (grey: a prompt is read; orange: a token is generated)", color=INK)
     return figure
 
 
-def _in_batches(seats: int) -> list[tuple[int, int]]:
-    """(seat, first step) of each request."""
+def _in_batches(slots: int) -> list[tuple[int, int]]:
+    """(slot, first step) of each request."""
     starts, begin = [], 0
-    for first in range(0, len(REQUESTS), seats):
-        batch = REQUESTS[first : first + seats]
+    for first in range(0, len(REQUESTS), slots):
+        batch = REQUESTS[first : first + slots]
         begin = max([begin, *(arrival for arrival, _ in batch)])
-        starts += [(seat, begin) for seat in range(len(batch))]
+        starts += [(slot, begin) for slot in range(len(batch))]
         begin += 1 + max(length for _, length in batch)
     return starts
 
 
-def _continuously(seats: int) -> list[tuple[int, int]]:
-    free, starts = [0] * seats, []
+def _continuously(slots: int) -> list[tuple[int, int]]:
+    free, starts = [0] * slots, []
     for arrival, length in REQUESTS:
-        seat = min(range(seats), key=lambda one: max(free[one], arrival))
-        start = max(free[seat], arrival)
-        starts.append((seat, start))
-        free[seat] = start + 1 + length
+        slot = min(range(slots), key=lambda each: max(free[each], arrival))
+        start = max(free[slot], arrival)
+        starts.append((slot, start))
+        free[slot] = start + 1 + length
     return starts
 
 
+def steps_picture(steps: Sequence[Mapping[str, str]]) -> Figure:
+    """What each step of the engine generated; steps: the new text by the name of the request."""
+    names = list(dict.fromkeys(name for step in steps for name in step))
+    figure = Figure(figsize=(9, 0.7 + 0.5 * len(names)), dpi=110, layout="constrained")
+    axes = figure.subplots()
+    for number_of, step in enumerate(steps):
+        for name, text in step.items():
+            row = names.index(name)
+            axes.barh(row, 0.94, left=number_of + 0.03, height=0.7, color="#ffe3bd", edgecolor=ANSWER, linewidth=0.6)
+            axes.text(number_of + 0.5, row, text.strip(), ha="center", va="center", fontsize=9, color=INK)
+    axes.set_yticks(range(len(names)), names, fontsize=9, color=INK)
+    axes.set_xticks([at + 0.5 for at in range(len(steps))], [str(at + 1) for at in range(len(steps))], fontsize=9)
+    axes.set_xlim(0, len(steps))
+    axes.set_xlabel("step of the engine", fontsize=9, color=INK)
+    axes.invert_yaxis()
+    axes.tick_params(length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    return figure
+
+
+def streams_picture(runs: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
+    """When text arrived, a panel for each run and a line for each of its clients.
+
+    runs: by title, for each client the seconds from the start of the run to each piece of its text.
+    """
+    heights = [0.7 + 0.24 * len(clients) for clients in runs.values()]
+    figure = Figure(figsize=(9, sum(heights) + 0.3), dpi=110, layout="constrained")
+    panels = figure.subplots(len(runs), height_ratios=heights, sharex=True, squeeze=False).ravel()
+    for axes, (title, clients) in zip(panels, runs.items(), strict=True):
+        for row, arrivals in enumerate(clients):
+            axes.barh(row, arrivals[0], height=0.5, color="#e8edf3")
+            axes.plot(arrivals, [row] * len(arrivals), "|", color=ANSWER, markersize=11, markeredgewidth=1.3)
+        axes.set_yticks(
+            range(len(clients)), [f"client {row + 1}" for row in range(len(clients))], fontsize=9, color=INK
+        )
+        axes.set_ylim(len(clients) - 0.4, -0.6)
+        axes.set_title(title, fontsize=10, color=INK, loc="left")
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(labelsize=9)
+    panels[-1].set_xlim(0, None)
+    panels[-1].set_xlabel("seconds (grey: waiting for the first token; each mark: a piece of text arrives)", fontsize=9)
+    return figure
+
+
+def throughput_bars(rows: Iterable[Mapping]) -> Figure:
+    """Tokens per second over all clients: a bar for each speed row, with its ratio to PyTorch where it has one."""
+    rows = list(rows)
+    names = [f"{row['workload'].partition(',')[0]}, {row['runtime']} {row['precision']}" for row in rows]
+    speeds = [row["throughput"] for row in rows]
+    colours = [PRECISIONS[row["precision"]] if row["runtime"] == "openvino" else PEER for row in rows]
+    figure = Figure(figsize=(9, 0.8 + 0.32 * len(rows)), dpi=110, layout="constrained")
+    axes = figure.subplots()
+    bars = axes.barh(names, speeds, color=colours)
+    ratios = [f"   {row['ratio_to_torch']:.2g}x" if row.get("ratio_to_torch") else "" for row in rows]
+    labels = [f"{number(speed)}{ratio}" for speed, ratio in zip(speeds, ratios, strict=True)]
+    axes.bar_label(bars, labels, padding=4, fontsize=9, color=INK)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.15 * max(speeds))
+    axes.tick_params(labelsize=9)
+    axes.set_xlabel("tokens per second, all clients together (longer is better)", fontsize=9, color=INK)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
 def load_picture(rows: Iterable[Mapping]) -> Figure:
-    """Tokens per second over all clients, and the median time to the first token, against the number of clients.
+    """Tokens per second over all clients, and the median time to the first token, by the number of clients.
 
     rows: speed rows whose workload begins with the number of clients.
     """
     lines: dict[tuple[str, str, str], list[tuple[int, float, float]]] = {}
     for row in rows:
-        setting = row.get("label", "").rpartition("first token p99")[0].rstrip(", ")
         point = (int(row["workload"].split()[0]), row["throughput"], row["median_ms"])
-        lines.setdefault((row["runtime"], row["precision"], setting), []).append(point)
-    figure = Figure(figsize=(9, 3.4), layout="constrained")
+        lines.setdefault((row["runtime"], row["precision"], row.get("label", "")), []).append(point)
+    figure = Figure(figsize=(9, 4.4), dpi=110, layout="constrained")
     speed, latency = figure.subplots(1, 2)
-    for (runtime, precision, setting), points in lines.items():
+    for (runtime, precision, label), points in lines.items():
         clients, speeds, latencies = zip(*sorted(points), strict=True)
-        style = {"INT8": "--", "FP16": "-."}.get(precision, STYLES.get(setting, "-"))
-        look = {"color": COLOURS.get(runtime, INK), "linestyle": style, "marker": "o", "markersize": 4}
-        label = f"{runtime} {precision}" + (f", {setting}" if setting else "")
-        speed.plot(clients, speeds, label=label, **look)
+        colour = PEERS.get(runtime) or PRECISIONS.get(precision, COLOURS[0])
+        look = {"color": colour, "linestyle": ":" if label else "-", "marker": "o", "markersize": 4}
+        speed.plot(clients, speeds, label=f"{runtime} {precision}" + (f", {label}" if label else ""), **look)
         latency.plot(clients, latencies, **look)
-    _finish(speed, "tokens per second, all clients together")
-    _finish(latency, "time to the first token, median, ms")
-    speed.legend(fontsize=7)
+    _finish(speed, "tokens per second, all clients together", (20, 50, 100, 200, 500, 1000))
+    _finish(latency, "time to the first token, median, ms", (50, 200, 1000, 5000, 20000))
+    figure.legend(loc="outside lower center", ncols=3, fontsize=9, frameon=False)
     return figure
 
 
-def _finish(axes: Axes, title: str) -> None:
+def _finish(axes: Axes, title: str, ticks: Sequence[int]) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_title(title, fontsize=10, color=INK)
-    axes.set_xlabel("clients at once", color=INK)
+    axes.set_xlabel("clients at once", fontsize=9, color=INK)
     axes.set_xticks([1, 4, 16, 64], ["1", "4", "16", "64"])
+    axes.set_yticks(ticks)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.tick_params(labelsize=9)
     axes.minorticks_off()
     axes.grid(color="#e8edf3")

@@ -9,6 +9,8 @@ import pytest
 from notebooks.deepseek_serving.measuring import bench, runtimes
 from notebooks.deepseek_serving.measuring.bench import OURS, TORCH, Load, Target
 from tests.deepseek_serving.scripted import Scripted, event
+from utils import report
+from utils.paths import ROOT
 
 ROLE = event({"role": "assistant", "content": None})
 DONE = b"data: [DONE]\n\n"
@@ -98,8 +100,29 @@ def test_rows_give_speed_waiting_time_and_the_ratio_to_the_peer(capsys):
     assert ours["workload"] == "4 clients, 32 tokens each"
     assert (ours["throughput"], ours["unit"], ours["ratio_to_torch"]) == (400, "tokens/s", 8)
     assert (ours["median_ms"], theirs["ratio_to_torch"]) == (250, 1)
-    assert ours["label"] == "prefix caching off, first token p99 397 ms"
-    assert theirs["label"] == "first token p99 1000 ms"
+    assert ours["label"] == "prefix caching off" and "label" not in theirs
+    p99 = "397 openvino INT4, prefix caching off; 1000 transformers BF16"
+    assert bench.p99_note(loads, answer=32) == {"first token, p99 in ms, 4 clients, 32 tokens each": p99}
+
+
+def test_servers_with_the_same_load_share_a_workload():
+    for name in ("results/deepseek_serving.json", "results/bench/deepseek_serving.json"):
+        rows = report.load(ROOT / name)["speed"]
+        assert all(re.fullmatch(r"\d+ clients?, \d+ tokens each", row["workload"]) for row in rows)
+        assert {row.get("label", "") for row in rows} <= {"", "prefix caching off"}
+        one = [row for row in rows if row["workload"].startswith("1 client,")]
+        assert {OURS, TORCH} <= {row["runtime"] for row in one}
+
+
+def test_the_soak_is_one_line():
+    results = {"pass": True, "minutes": 3.0, "clients": 24, "requests": 1323, "aborted_by_clients": 511, "failed": 0}
+    results |= {"generated_tokens": 39851, "leaked": [], "memory_mb": 2715, "memory_growth_mb": 0.4}
+    text = bench.soak_text(results | {"memory_growth_allowed_mb": 6.4})
+    assert (
+        text.startswith("passes: 3 minutes with 24 clients, 1,323 requests, 511 of them aborted") and "\n" not in text
+    )
+    failing = results | {"memory_growth_allowed_mb": 0.1, "pass": False, "leaked": ["memory_growth_mb"]}
+    assert bench.soak_text(failing).startswith("FAILS") and "leaked: memory_growth_mb;" in bench.soak_text(failing)
 
 
 def test_every_server_is_loaded_in_every_round_and_warmed_up_first():

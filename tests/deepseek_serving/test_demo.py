@@ -35,10 +35,8 @@ def thinker(handler, body):
 @pytest.fixture
 def scripted(monkeypatch):
     monkeypatch.setitem(convert.MODELS["tiny"], "thinks", True)
-    demo._client.cache_clear()
     with Scripted(thinker) as server:
         yield server
-    demo._client.cache_clear()
 
 
 @pytest.fixture
@@ -100,19 +98,109 @@ def test_the_stop_button_hangs_up_and_thoughts_fold(address, scripted, visit):
     from playwright.sync_api import expect
 
     with visit(address, height=1100) as page:
-        page.get_by_label("Question").fill("17 * 3?")
-        page.get_by_role("button", name="Send").click()
-        expect(page.get_by_text("It is 51.")).to_be_visible(timeout=30_000)
+        page.get_by_role("tab", name="Chat").click()
+        expect(page.get_by_text(demo.QUESTION, exact=True)).to_be_visible(timeout=30_000)
+        expect(page.get_by_text("It is 51.")).to_be_visible(timeout=30_000)  # the example that it opens with
         expect(page.get_by_text("30 + 21.")).not_to_be_visible()
         page.get_by_text("Thoughts", exact=True).click()
         expect(page.get_by_text("30 + 21.")).to_be_visible()
-        page.get_by_label("Question").fill("forever")
-        page.get_by_role("button", name="Send").click()
+        page.get_by_label("Question").fill("17 * 3?")
+        page.get_by_role("button", name="Send", exact=True).click()
         expect(page.get_by_text("It is 51.")).to_have_count(2, timeout=30_000)
+        page.get_by_label("Question").fill("forever")
+        page.get_by_role("button", name="Send", exact=True).click()
+        expect(page.get_by_text("It is 51.")).to_have_count(3, timeout=30_000)
         assert not scripted.hung_up.is_set()
-        page.get_by_role("button", name="Stop").click()
+        page.get_by_role("button", name="Stop the answer").click()
         assert scripted.hung_up.wait(10), "the connection to the server is still open"
         expect(page.get_by_label("Speed")).to_have_value(re.compile("stopped"))
+
+
+class Company:
+    """Answers no request until `full` are under way together."""
+
+    def __init__(self, full: int):
+        self.all_here = threading.Barrier(full)
+
+    def __call__(self, handler, body):
+        question = body["messages"][-1]["content"]
+        self.all_here.wait(20)
+        if question == "fail":
+            handler.reply(503, {"error": "too many requests"}, Retry_After="2")
+        else:
+            handler.stream(ROLE, event({"content": f"Re: {question}"}), event({}, "stop"), USAGE, DONE)
+
+
+def test_eight_clients_ask_at_once_and_the_error_of_one_is_its_answer():
+    texts = [f"question {number}" for number in range(7)] + ["fail"]
+    with Scripted(Company(8)) as server:
+        slots = [demo.Slot(text, demo.conversation([], text, "Be brief.")) for text in texts]
+        *_, metrics = demo.answer_all(demo.Backend(url=server.url), slots, 16)
+        sent = [body for path, _, body in server.requests if path.endswith("/completions")]
+    assert [slot.text for slot in slots[:7]] == [f"Re: {text}" for text in texts[:7]]
+    assert "busy: too many requests. Try again in 2 seconds" in slots[7].text
+    assert all(body["messages"][0] == {"role": "system", "content": "Be brief."} for body in sent)
+    assert {body["max_tokens"] for body in sent} == {16} and len(sent) == 8
+    assert metrics == {}, "this server publishes none"
+    assert demo.tokens_per_second(slots) > 0 and demo.run_row(slots, "–")[:2] == ["8", "–"]
+
+
+def test_the_page_opens_with_eight_answers_and_takes_the_visitors_questions(visit):
+    from playwright.sync_api import expect
+
+    def echo(handler, body):
+        thinker(handler, body) if body["messages"][-1]["content"] == "fail" else Company(1)(handler, body)
+
+    with Scripted(echo) as server:
+        blocks = demo.make_demo(url=server.url)
+        with visit(start(blocks)) as page:
+            answers = page.get_by_label("Answer", exact=True)
+            for number, question in enumerate(demo.QUESTIONS):
+                expect(answers.nth(number)).to_have_value(f"Re: {question}", timeout=30_000)
+            runs = page.locator("table tbody tr")
+            expect(runs).to_have_count(1)
+            expect(runs.first).to_contain_text("tokens/s")
+            page.get_by_label("Client 2").fill("And mine?")
+            page.get_by_label("Client 3").fill("fail")
+            page.get_by_role("button", name="Send to eight at once").click()
+            expect(answers.nth(1)).to_have_value("Re: And mine?", timeout=30_000)
+            expect(answers.nth(2)).to_have_value(re.compile("is busy: too many requests"), timeout=30_000)
+            expect(runs).to_have_count(2)
+            page.get_by_role("button", name="Send only the question of client 1").click()
+            expect(runs).to_have_count(3, timeout=30_000)
+            expect(answers.nth(7)).to_have_value("")
+            page.get_by_label("Client 1").fill(" ")
+            page.get_by_role("button", name="Send to eight at once").click()
+            expect(page.get_by_text("The question is empty")).to_be_visible(timeout=30_000)
+        blocks.close()
+
+
+def test_a_visitor_who_leaves_ends_all_eight_answers(scripted):
+    slots = [demo.Slot("forever", demo.conversation([], "forever")) for _ in range(8)]
+    answering = demo.answer_all(demo.Backend(url=scripted.url), slots, 16)
+    while not all(slot.pieces for slot in slots):
+        next(answering)
+    answering.close()
+    assert scripted.hung_up.wait(10) and all(slot.stream.closed for slot in slots)
+
+
+def test_eight_run_together_on_the_real_server_and_its_prefix_caching_is_switched():
+    backend = demo.Backend()
+    texts = ["Write a long story about the sea."] * 8
+    speeds = {}
+    for caching in ("on", "off"):
+        if caching == "off":
+            backend.switch_caching(False)
+        slots = [demo.Slot(text, demo.conversation([], text)) for text in texts]
+        seen = list(demo.answer_all(backend, slots, 48))
+        assert max(metrics.get("llm_requests_running", 0) for metrics in seen) == 8
+        assert sum(slot.tokens for slot in slots) == 8 * 48 < seen[-1]["llm_generated_tokens_total"]
+        assert all(slot.text.startswith("In") for slot in slots)
+        speeds[caching] = demo.tokens_per_second(slots)
+        assert repository.read(backend._repository).options.enable_prefix_caching == (caching == "on")
+        assert backend.caching == caching and "smollm2" not in backend.title and "local server" in backend.title
+    assert all(speeds.values())
+    assert f"{seen[-1]['llm_generated_tokens_total']:,.0f}" in demo.tiles_html(slots, seen[-1])
 
 
 def test_stopping_ends_the_generation_on_the_server(tmp_path):

@@ -163,17 +163,31 @@ def rows(loads: dict[Label, list[Load]], answer: int = ANSWER_TOKENS) -> list[di
     table = []
     for key, runs in loads.items():
         runtime, precision, label = key
-        first_token_ms = [1e3 * first for load in runs for first in load.first_token_s]
-        clients = runs[0].clients
-        workload = f"{clients} client{'s' if clients > 1 else ''}, {answer} tokens each"
-        p99 = f"first token p99 {np.percentile(first_token_ms, 99):.0f} ms"
-        label = f"{label}, {p99}" if label else p99
-        row = bench.row(runtime, precision, workload, bench.Timing.of(first_token_ms), label=label)
+        timing = bench.Timing.of(_first_token_ms(runs))
+        row = bench.row(runtime, precision, workload(runs[0].clients, answer), timing, label=label or None)
         speed = speeds[key]
         ratio = torch_speed and speed / torch_speed
         table.append(row | {"throughput": speed, "unit": "tokens/s", "ratio_to_torch": ratio})
-        print(f"{runtime} {precision}, {workload}: {speed:.0f} tokens/s, {label}", flush=True)
     return table
+
+
+def workload(clients: int, answer: int = ANSWER_TOKENS) -> str:
+    """The name of a workload in speed rows."""
+    return f"{clients} client{'s' if clients > 1 else ''}, {answer} tokens each"
+
+
+def p99_note(loads: dict[Label, list[Load]], answer: int = ANSWER_TOKENS) -> dict[str, str]:
+    """A note for one number of clients: of each server, the time in which 99 of 100 requests have their first token."""
+    texts = []
+    for key, runs in loads.items():
+        server = ", ".join(part for part in (" ".join(key[:2]), key[2]) if part)
+        texts.append(f"{np.percentile(_first_token_ms(runs), 99):.0f} {server}")
+    clients = next(iter(loads.values()))[0].clients
+    return {f"first token, p99 in ms, {workload(clients, answer)}": "; ".join(texts)}
+
+
+def _first_token_ms(runs: list[Load]) -> list[float]:
+    return [1e3 * first for load in runs for first in load.first_token_s]
 
 
 @bench.live
@@ -215,6 +229,8 @@ def everything(model: str = "tiny", rounds: int = 2, clients: Sequence[int] = CL
                     servers.pop((TORCH, bench.torch_precision(), ""), None)
                 loads = measure(servers, count, rounds, requests=8, answer=answer)
             table += rows(loads, answer)
+            notes |= p99_note(loads, answer)
+            print(f"{count} clients: measured", flush=True)
             if count == max(clients):
                 notes |= _limits(model, loads[OURS, "INT4", "prefix caching off"])
     return table, notes | _scaling(table, model)
@@ -223,7 +239,7 @@ def everything(model: str = "tiny", rounds: int = 2, clients: Sequence[int] = CL
 def _scaling(table: list[dict], model: str) -> dict[str, float]:
     """Notes: the throughput of many clients over that of one, and the share of the memory bandwidth that one uses."""
     ours = [row for row in table if (row["runtime"], row["precision"]) == (OURS, "INT4")]
-    speeds = {int(row["workload"].split()[0]): row["throughput"] for row in ours if "off" not in row["label"]}
+    speeds = {int(row["workload"].split()[0]): row["throughput"] for row in ours if "label" not in row}
     one = speeds.get(1)
     notes = {f"{count} clients, times the throughput of one": round(speeds[count] / one, 1) for count in speeds if one}
     notes.pop("1 clients, times the throughput of one", None)
@@ -257,12 +273,23 @@ def _limits(model: str, runs: list[Load]) -> dict[str, float]:
     }
 
 
-def soak_notes(model: str = "tiny", minutes: float = 3) -> dict[str, float]:
-    """The results of the soak test as notes."""
+def soak_notes(model: str = "tiny", minutes: float = 3) -> dict[str, str]:
+    """The results of the soak test as a note."""
     with repository.temporary(model, convert.prepare(model)) as folder:
-        results = soak(folder, minutes)
-    results["leaked"] = ", ".join(results["leaked"]) or "nothing"
-    return {f"soak, {name.replace('_', ' ')}": value for name, value in results.items()}
+        return {"soak, result": soak_text(soak(folder, minutes))}
+
+
+def soak_text(results: dict) -> str:
+    """The results of the soak test in one line."""
+    leaked = ", ".join(results["leaked"]) or "nothing"
+    verdict = "passes" if results["pass"] else "FAILS"
+    return (
+        f"{verdict}: {results['minutes']:g} minutes with {results['clients']} clients, "
+        f"{results['requests']:,} requests, {results['aborted_by_clients']:,} of them aborted by clients, "
+        f"{results['failed']} failed, {results['generated_tokens']:,} tokens; leaked: {leaked}; memory of "
+        f"{results['memory_mb']:,} MB grew by {results['memory_growth_mb']} MB "
+        f"(allowed {results['memory_growth_allowed_mb']} MB)"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
