@@ -1,4 +1,4 @@
-"""What stands beside the front page is valid: citation, development container, Binder, the address to clone."""
+"""What belongs to the front page is valid: citation, development container, Binder, the address to clone."""
 
 import json
 import os

@@ -11,7 +11,7 @@ from utils import compare
 from utils.about import About
 from utils.tables import Table, number
 
-CATALOGUE = ["Preview", "Notebook", "Level", "Time, memory", "Quality of `tiny`", "Speed of `tiny`"]
+CATALOGUE = ["Preview", "Notebook", "Level, time, memory", "Quality of `tiny`", "Speed of `tiny`"]
 SPEED_ONLY = "speed only"  # in the label of rows that were measured with random weights
 Source = tuple[str, Mapping]  # the command that wrote results, and these
 
@@ -40,7 +40,7 @@ class Entry:
 
 def strip(entries: Iterable[Entry]) -> str:
     """The thumbnails of all notebooks in one line."""
-    return "\n".join(entry.picture(100) for entry in entries)
+    return "\n".join(entry.picture(92) for entry in entries)
 
 
 def catalogue(entries: Iterable[Entry]) -> str:
@@ -50,7 +50,8 @@ def catalogue(entries: Iterable[Entry]) -> str:
         fails = "" if entry.passes else "\n**FAILS its checks**"
         title = f"[{entry.title}]({entry.page}){fails}\n{entry.about.summary}"
         quality = "\n".join([_number(entry), *_below_goal(entry)])
-        rows.append([entry.picture(160), title, entry.about.level, _needs(entry.live), quality, _ratio(entry)])
+        needs = f"{entry.about.level}\n{_needs(entry.live)}"
+        rows.append([entry.picture(160), title, needs, quality, _ratio(entry)])
     return Table(CATALOGUE, rows).markdown()
 
 

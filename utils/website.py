@@ -23,7 +23,7 @@ SETTINGS = ROOT / "website"
 VENV = ROOT / ".venv-site"
 STAMP = VENV / ".ready"
 EXTRA = "_extra"  # files that Sphinx copies as they are
-MEDIA = {".jpg", ".mp3", ".mp4", ".ogg", ".png", ".svg", ".wav", ".webm"}
+MEDIA = {".gif", ".jpeg", ".jpg", ".mp3", ".mp4", ".ogg", ".png", ".svg", ".wav", ".webm", ".webp"}
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s#]+)(#[^()\s]*)?\)")
 HREF = re.compile(r'href="(?![a-z]+:)([^"]+)\.ipynb"')
 
