@@ -1,8 +1,8 @@
-"""The block that readers copy from each notebook runs in an empty folder, in a fresh process, with their paths filled in.
+"""The block that readers copy from each notebook runs in an empty folder and a fresh process, with their paths in it.
 
-tests/<case>/copy_block.py says what it needs: `needs(scratch)`, a context manager that yields what stands in the place of
-each "path/to/..." of the block and may write to the folder `scratch`; and PRINTS, a regular expression that the block's
-output must match.
+tests/<case>/copy_block.py says what it needs: `needs(scratch)`, a context manager that yields what stands in the place
+of each "path/to/..." of the block and may write to the folder `scratch`; and PRINTS, a regular expression that the
+block's output must match.
 """
 
 import importlib
