@@ -1,9 +1,10 @@
-"""Trains the tiny checkpoint and its two ablations: `python -m notebooks.dien.training [FORM ...]`.
+"""Trains the tiny checkpoint and its three ablations: `python -m notebooks.dien.training [FORM ...]`.
 
 The network learns to tell the movie that a user rated next from a movie that the user never rated. Half of these
 negatives are drawn uniformly, half by popularity. Training is seeded. It writes FP16 safetensors and a configuration
-to tiny/, and prints AUC and log-loss on the held-out ends of the sequences. FORM is dien (AUGRU, auxiliary loss),
-plain_gru (attention does not gate the second GRU) or sum_pooling (no recurrent network).
+to tiny/, and prints AUC and log-loss on the held-out ends of the sequences. FORM is dien (the AUGRU of the authors'
+program, auxiliary loss), paper_gate (the AUGRU as the paper prints it), plain_gru (attention does not gate the second
+GRU) or sum_pooling (no recurrent network).
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from sklearn.metrics import log_loss, roc_auc_score
 from torch.nn import functional as F
 
 from notebooks.dien import data
-from notebooks.dien.network import CODED, DIEN, Config, load_tiny, save_tiny
+from notebooks.dien.measuring import quality
+from notebooks.dien.network import CODED, DIEN, PAPER, Config, load_tiny, save_tiny
 
-FORMS = {"dien": CODED, "plain_gru": "gru", "sum_pooling": "sum"}
+FORMS = {"dien": CODED, "paper_gate": PAPER, "plain_gru": "gru", "sum_pooling": "sum"}
 EPOCHS = 1
 BATCH_SIZE = 512  # positives; each comes with one negative
 LEARNING_RATE = 2e-3  # the maximum of the schedule
@@ -105,17 +107,6 @@ def losses(
     return F.binary_cross_entropy(clicked.clamp(1e-6, 1 - 1e-6), target), auxiliary
 
 
-@torch.inference_mode()
-def predict(network: DIEN, examples: data.Examples, batch: int = 2048) -> np.ndarray:
-    """Probability of a click [n] for each example, by PyTorch, as float64 for the metrics."""
-    scores = []
-    for start in range(0, len(examples), batch):
-        inputs = examples.inputs(slice(start, start + batch))
-        y_hat, _ = network(**{name: torch.from_numpy(x) for name, x in inputs.items()})
-        scores.append(y_hat[:, 0].numpy())
-    return np.concatenate(scores).astype(np.float64)
-
-
 def main(forms: list[str]) -> None:
     """Train, save and score the forms, by default all. Exits with a message for an unknown one."""
     unknown = sorted(set(forms) - FORMS.keys())
@@ -125,7 +116,7 @@ def main(forms: list[str]) -> None:
         path = save_tiny(train(form), form)
         for sampling in data.SAMPLINGS:
             examples = data.movielens().test_set(sampling)
-            scores = predict(load_tiny(form), examples)
+            scores = quality.predict(quality.torch_infer(load_tiny(form)), examples)
             auc, loss = roc_auc_score(examples.clicked, scores), log_loss(examples.clicked, scores)
             print(f"{path.name}, {sampling} negatives: AUC {auc:.4f}, log-loss {loss:.4f}", flush=True)
 
