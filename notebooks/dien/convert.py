@@ -43,33 +43,48 @@ def convert(network: DIEN, path: str | Path, length: int = LENGTH, fuse: bool = 
     path = Path(path)
     if length < 1 or path.suffix != ".xml":
         raise ValueError(f"convert takes a length of at least 1 and an .xml file, not {length} and {path.name}.")
-    model = trace(_Fusible.of(network) if fuse else network, length)
+    model = trace(Fusible.of(network) if fuse else network, length)
     if fuse:
         run_passes(model, [SplitGates()])
-    return _save(model, network.config, length, path)
+    describe(model, network.config, length)
+    return _save(model, path)
 
 
 def convert_loop(network: DIEN, path: str | Path) -> Path:
     """Write the IR with both recurrences as OpenVINO loops to `path`: any length, nothing fused; returns the path."""
-    return _save(trace(_Looping.of(network), None), network.config, 0, Path(path))
+    model = trace(_Looping.of(network), None)
+    describe(model, network.config, 0)
+    return _save(model, Path(path))
 
 
 def trace(network: DIEN, length: int | None) -> ov.Model:
     """Trace to an OpenVINO model with a dynamic batch and `length` steps, or with dynamic steps for None."""
-    steps, rows = length or 3, 2
-    ids = torch.ones(rows, dtype=torch.int64)  # uid, mid, cat
-    history = torch.ones(rows, steps, dtype=torch.int64)  # mid_his, cat_his
-    mask, seq_len = torch.ones(rows, steps), torch.full((rows,), steps, dtype=torch.int64)
-    example = [ids, ids, ids, history, history, mask, seq_len]
-    shapes = [ov.PartialShape([-1] if x.ndim == 1 else [-1, length or -1]) for x in example]
-    extensions = _gru_extensions(network.config.item_width)
+    example, shapes = trace_inputs(length or 3)
+    if length is None:
+        shapes = [ov.PartialShape([-1] * len(shape)) for shape in shapes]
+    extensions = gru_extensions(network.config.item_width)
     with torch.no_grad():
-        model = ov.convert_model(network.eval(), example_input=tuple(example), input=shapes, extension=extensions)
+        return ov.convert_model(network.eval(), example_input=example, input=shapes, extension=extensions)
+
+
+def trace_inputs(length: int) -> tuple[tuple[Tensor, ...], list[ov.PartialShape]]:
+    """Two rows of `length` items that the tracer runs through the network, and the shapes that the IR takes."""
+    ids = torch.ones(2, dtype=torch.int64)  # uid, mid, cat
+    history = torch.ones(2, length, dtype=torch.int64)  # mid_his, cat_his
+    mask, seq_len = torch.ones(2, length), torch.full((2,), length, dtype=torch.int64)
+    example = (ids, ids, ids, history, history, mask, seq_len)
+    return example, [ov.PartialShape([-1] if x.ndim == 1 else [-1, length]) for x in example]
+
+
+def describe(model: ov.Model, config: Config, length: int) -> None:
+    """Name the inputs and outputs, and write into the model what `ClickModel` reads: sizes, form and length."""
     for port, name in zip(model.inputs, INPUTS, strict=True):
         port.get_tensor().set_names({name})
     for port, name in zip(model.outputs, ("y_hat", "attention"), strict=True):
         port.get_tensor().set_names({name})
-    return model
+    sizes = f"{config.n_uid} {config.n_mid} {config.n_cat}"
+    for key, value in (("sizes", sizes), ("independent", str(config.independent)), ("length", str(length))):
+        model.set_rt_info(value, ["dien", key])
 
 
 def quantize(ir: Path, samples: Iterable[dict[str, np.ndarray]], path: Path) -> Path:
@@ -83,23 +98,29 @@ def quantize(ir: Path, samples: Iterable[dict[str, np.ndarray]], path: Path) -> 
     nncf.set_log_level(logging.ERROR)
 
     model = ov.Core().read_model(ir)
-    recurrent = [node.get_friendly_name() for node in model.get_ops() if _is_recurrent(node)]
-    quantized = nncf.quantize(
-        model,
-        nncf.Dataset(list(samples)),
-        subset_size=300,
-        ignored_scope=nncf.IgnoredScope(names=recurrent, types=ELEMENTWISE, validate=False),
-    )
-    products = [node.get_friendly_name() for node in quantized.get_ops() if node.get_type_name() == "MatMul"]
-    compressed = nncf.compress_weights(
-        quantized,
-        mode=nncf.CompressWeightsMode.INT8_ASYM,
-        ignored_scope=nncf.IgnoredScope(names=products, validate=False),
-    )
-    for key in ("sizes", "independent", "length"):
-        compressed.set_rt_info(model.get_rt_info(["dien", key]).value, ["dien", key])
+    skipped = nncf.IgnoredScope(names=recurrent_products(model), types=ELEMENTWISE, validate=False)
+    quantized = nncf.quantize(model, nncf.Dataset(list(samples)), ignored_scope=skipped)
+    tables_only = nncf.IgnoredScope(names=products(quantized), validate=False)
+    compressed = nncf.compress_weights(quantized, mode=nncf.CompressWeightsMode.INT8_ASYM, ignored_scope=tables_only)
+    copy_description(model, compressed)
     ov.save_model(compressed, path, compress_to_fp16=False)
     return path
+
+
+def products(model: ov.Model) -> list[str]:
+    """The names of the matrix products."""
+    return [node.get_friendly_name() for node in model.get_ops() if node.get_type_name() == "MatMul"]
+
+
+def recurrent_products(model: ov.Model) -> list[str]:
+    """The names of the matrix products inside recurrent cells."""
+    return [node.get_friendly_name() for node in model.get_ops() if _is_recurrent(node)]
+
+
+def copy_description(source: ov.Model, target: ov.Model) -> None:
+    """Write into `target` what `describe` wrote into `source`; NNCF leaves it out."""
+    for key in ("sizes", "independent", "length"):
+        target.set_rt_info(source.get_rt_info(["dien", key]).value, ["dien", key])
 
 
 def load(model: str = "tiny") -> DIEN:
@@ -139,12 +160,12 @@ def prepare(model: str = "tiny", precision: str = "FP32", length: int | None = N
         if precision == "FP32":
             convert(load(model), folder / MODEL_XML, length)
         else:
-            quantize(prepare(model, "FP32", length), _calibration(length), folder / MODEL_XML)
+            quantize(prepare(model, "FP32", length), calibration(length), folder / MODEL_XML)
 
     return build() / MODEL_XML
 
 
-def _calibration(length: int, rows: int = 32, count: int = 20) -> list[dict[str, np.ndarray]]:
+def calibration(length: int, rows: int = 32, count: int = 20) -> list[dict[str, np.ndarray]]:
     """Batches from the training data, inputs by name: positives and negatives after true histories."""
     movies, rng = movielens(), np.random.default_rng(0)
     all_users, all_positions = movies.positions(held_out=False)
@@ -165,11 +186,8 @@ def _calibration(length: int, rows: int = 32, count: int = 20) -> list[dict[str,
     return samples
 
 
-def _save(model: ov.Model, config: Config, length: int, path: Path) -> Path:
-    """Write the IR whole or not at all, with the sizes, form and length that the runtime reads from it."""
-    sizes = f"{config.n_uid} {config.n_mid} {config.n_cat}"
-    for key, value in (("sizes", sizes), ("independent", str(config.independent)), ("length", str(length))):
-        model.set_rt_info(value, ["dien", key])
+def _save(model: ov.Model, path: Path) -> Path:
+    """Write the IR whole or not at all."""
     with replaced(path) as partial:
         ov.save_model(model, partial, compress_to_fp16=False)
     return path
@@ -207,7 +225,7 @@ class _GRUSequence(torch.nn.Module):
         return inputs.clone()  # the tracer needs the shape only
 
 
-def _gru_extensions(width: int) -> list:
+def gru_extensions(width: int) -> list:
     """Converter extensions that write a `_GRUSequence` of `width` states as OpenVINO's operation of that name."""
 
     def convert(context) -> list[ov.Output]:
@@ -221,7 +239,7 @@ def _gru_extensions(width: int) -> list:
     return [ModuleExtension(_GRUSequence, "GRUSequence"), ConversionExtension("GRUSequence", convert)]
 
 
-class _Fusible(_Equivalent):
+class Fusible(_Equivalent):
     """Computes the same results in a form that the CPU plugin can fuse, with fewer operations."""
 
     @classmethod

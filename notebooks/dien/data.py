@@ -52,12 +52,14 @@ class Examples:
 class MovieLens:
     """The data set as lists and arrays.
 
-    users, movies, genres: names, at the index id - 1. category: the genre's id of each movie id, int [movies + 1].
-    sequences: movie ids of each user in time order, at the index user id - 1.
+    users, movies, genres: names, at the index id - 1. movie_genres: all genres of each movie, at the same index.
+    category: the id of each movie's first genre, int [movies + 1]. sequences: movie ids of each user in time order, at
+    the index user id - 1.
     """
 
     users: list[str]
     movies: list[str]
+    movie_genres: list[str]
     genres: list[str]
     category: np.ndarray
     sequences: list[np.ndarray]
@@ -85,6 +87,11 @@ class MovieLens:
     def popularity(self) -> np.ndarray:
         """int [movies + 1]: how often each movie occurs before the held-out ends."""
         return np.bincount(self.training_items, minlength=self.sizes[1])
+
+    def candidates(self, history: np.ndarray, count: int) -> np.ndarray:
+        """The ids of the most popular movies outside a history, at most `count`, the most popular first."""
+        order = np.argsort(-self.popularity)
+        return order[(self.popularity[order] > 0) & ~np.isin(order, history)][:count]
 
     def positions(self, held_out: bool) -> tuple[np.ndarray, np.ndarray]:
         """User ids and positions in their sequences [n] of the items to predict: the held-out ends, or all before."""
@@ -145,14 +152,14 @@ class MovieLens:
 def movielens(folder: Path | None = None) -> MovieLens:
     """Read the data set, and fetch it first if needed. A rating counts as an interaction, whatever its value."""
     folder = folder or weights.fetch("movielens_1m")
-    genres_of = {row["item_id:token"]: row["genre:token"].split()[0] for row in _rows(folder / "ml-1m.item")}
+    genres_of = {row["item_id:token"]: row["genre:token"].split() for row in _rows(folder / "ml-1m.item")}
     ratings = [
         (row["user_id:token"], row["item_id:token"], float(row["timestamp:float"]))
         for row in _rows(folder / "ml-1m.inter")
     ]
     users = sorted({user for user, _, _ in ratings}, key=lambda name: int(name.rpartition("_")[2]))
     movies = sorted({movie for _, movie, _ in ratings})
-    genres = sorted({genres_of[movie] for movie in movies})
+    genres = sorted({genres_of[movie][0] for movie in movies})
     user_id, movie_id = ({name: i for i, name in enumerate(names, 1)} for names in (users, movies))
     genre_id = {name: i for i, name in enumerate(genres, 1)}
     rating_users = np.array([user_id[user] for user, _, _ in ratings])
@@ -160,8 +167,9 @@ def movielens(folder: Path | None = None) -> MovieLens:
     times = [time for _, _, time in ratings]
     order = np.lexsort((np.arange(len(ratings)), times, rating_users))  # ties stay in the order of the file
     sequences = np.split(rating_movies[order], np.cumsum(np.bincount(rating_users)[1:])[:-1])
-    category = np.array([0, *(genre_id[genres_of[movie]] for movie in movies)])
-    return MovieLens(users, movies, genres, category, sequences)
+    category = np.array([0, *(genre_id[genres_of[movie][0]] for movie in movies)])
+    movie_genres = [", ".join(genres_of[movie]) for movie in movies]
+    return MovieLens(users, movies, movie_genres, genres, category, sequences)
 
 
 def _rows(path: Path):

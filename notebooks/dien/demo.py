@@ -1,8 +1,9 @@
-"""The demo: choose a history of movies, and see other movies ranked and the attention over the history."""
+"""The demo: choose a history of movies, see other movies ranked, and click one to see its attention."""
 
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 import gradio as gr
 import numpy as np
@@ -23,25 +24,42 @@ ADVENTURES = (
     "Alien (1979)",
 )
 CARTOONS = ("Lion King, The (1994)", "Aladdin (1992)", "Beauty and the Beast (1991)", "Toy Story (1995)")
+INTRODUCTION = """# What would they watch next?
+
+The model ranks 500 popular movies by the probability that this person watches them next. Change the history, or take
+a user's, and rank again. Click a row to see its attention."""
+ONLY_TINY = """
+
+**You chose `{model}`, and this page shows `tiny`.** Only `tiny` was trained on movies; the authors' checkpoint knows
+books, by numbers without titles."""
+ATTENTION = """### Attention weights: they scale a gate of the second GRU, and are no reason for the score
+
+On average the weights of this model rise towards the latest movies, whatever the candidate is. In most histories the
+same movie has the largest weight for every candidate. Click several rows to see it."""
 
 
-def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
-    """The Blocks of the demo. It always shows the tiny model, because only that one is trained on MovieLens."""
+def make_demo(model: str = "tiny", device: str = "CPU", ir: Path | None = None) -> gr.Blocks:
+    """The Blocks of the demo. It always shows the tiny model, because only that one is trained on MovieLens.
+
+    ir: the .xml file of the tiny model, by default that of `convert.prepare`.
+    """
     movies = movielens()
+    ir = ir or convert.prepare("tiny")
+
     with gr.Blocks(title="DIEN") as demo:
-        gr.Markdown(
-            "# What would they watch next?\n"
-            "Build a history, oldest first, or take a user's. Five hundred popular movies are ranked by the "
-            "probability of a click; the picture shows which part of the history the best one was judged by."
-        )
+        gr.Markdown(INTRODUCTION + ("" if model == "tiny" else ONLY_TINY.format(model=model)))
         with gr.Row():
             user = gr.Number(value=1, precision=0, label=f"User, 1 to {len(movies.users)}")
             take = gr.Button("Take this user's history")
         history = gr.Dropdown(movies.movies, value=list(ADVENTURES), multiselect=True, label="History, oldest first")
         run = gr.Button("Rank", variant="primary")
-        table = gr.Dataframe(headers=["movie", "genre", "probability of a click"], label="Ranked", interactive=False)
+        gr.Examples([[list(ADVENTURES)], [list(CARTOONS)]], history, example_labels=["Adventures", "Cartoons"])
+        headers = ["rank", "movie", "genres", "probability"]
+        widths = ["10%", "45%", "30%", "15%"]
+        table = gr.Dataframe(headers=headers, label="Ranked", interactive=False, wrap=True, column_widths=widths)
+        gr.Markdown(ATTENTION)
         picture = gr.Plot(label="Attention over the history")
-        gr.Examples([[list(ADVENTURES)], [list(CARTOONS)]], history)
+        ranked = gr.State()  # the user and the history that the table belongs to
 
         def show_history(user: int | None) -> list[str]:
             try:
@@ -49,14 +67,22 @@ def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
             except ValueError as error:
                 raise gr.Error(str(error)) from error
 
-        def show_ranking(user: int | None, titles: list[str]) -> tuple[list[list], Figure]:
+        def show_ranking(user: int | None, titles: list[str]) -> tuple[list[list], Figure, tuple]:
             try:
-                return rank(user, titles, device)
+                rows = rank(user, titles, device, ir)
+                shown = [[*others, f"{score:.3f}"] for *others, score in rows]
+                return shown, attention_of(user, titles, rows[0][1], device, ir), (user, titles)
             except (ValueError, OSError) as error:  # others stay tracebacks in the log
                 raise gr.Error(str(error)) from error
 
+        def show_attention(ranked: tuple, event: gr.SelectData) -> Figure:
+            user, titles = ranked
+            return attention_of(user, titles, event.row_value[1], device, ir)
+
         take.click(show_history, user, history, api_name="history")
-        run.click(show_ranking, [user, history], [table, picture], api_name="rank")
+        run.click(show_ranking, [user, history], [table, picture, ranked], api_name="rank")
+        demo.load(show_ranking, [user, history], [table, picture, ranked], api_name=False)
+        table.select(show_attention, ranked, picture, api_name=False)
     return demo
 
 
@@ -67,39 +93,49 @@ def history_of(user: int | None) -> list[str]:
     return [movies.movies[movie - 1] for movie in sequence]
 
 
-def rank(user: int | None, titles: list[str] | None, device: str = "CPU") -> tuple[list[list], Figure]:
-    """Rank popular movies after a history: rows of title, genre and score, best first, and the first one's attention.
+def rank(
+    user: int | None, titles: list[str] | None, device: str = "CPU", ir: Path | None = None
+) -> list[list[str | int | float]]:
+    """Rank popular movies after a history: rows of rank, title, genres and score, best first.
 
     Raises ValueError for an unknown user or title and for an empty history.
     """
-    movies, user = movielens(), _checked(user)
-    titles = list(titles or [])
+    movies, user, history = movielens(), _checked(user), _ids(titles)
+    candidates = movies.candidates(history, CANDIDATES)
+    scores, _ = _explain(user, history, candidates, device, ir)
+    best = np.argsort(-scores)[:ROWS_SHOWN]
+    return [
+        [place, movies.movies[movie - 1], movies.movie_genres[movie - 1], float(score)]
+        for place, (movie, score) in enumerate(zip(candidates[best], scores[best], strict=True), 1)
+    ]
+
+
+def attention_of(
+    user: int | None, titles: list[str] | None, candidate: str, device: str = "CPU", ir: Path | None = None
+) -> Figure:
+    """The attention over a history when a candidate, a title, is scored. Raises ValueError as `rank` does."""
+    _, attention = _explain(_checked(user), _ids(titles), _ids([candidate]), device, ir)
+    return attention_picture(list(titles)[-MAX_HISTORY:], attention[0], candidate)
+
+
+def _explain(
+    user: int, history: np.ndarray, candidates: np.ndarray, device: str, ir: Path | None
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Scores and attention of candidates after one history."""
+    category, count = movielens().category, len(candidates)
+    histories, history_categories = [history] * count, [category[history]] * count
+    model = _model(ir or convert.prepare("tiny"), device)
+    return model.explain([user] * count, candidates, category[candidates], histories, history_categories)
+
+
+def _ids(titles: list[str] | None) -> np.ndarray:
+    """The ids of movies. Raises ValueError for an unknown title and for none at all."""
     if not titles:
         raise ValueError("The history is empty: choose at least one movie.")
-    ids = {title: number for number, title in enumerate(movies.movies, 1)}
+    ids = {title: number for number, title in enumerate(movielens().movies, 1)}
     if unknown := [title for title in titles if title not in ids]:
         raise ValueError(f"MovieLens 1M has no movie {unknown[0]!r}. Choose from the list.")
-    history = np.array([ids[title] for title in titles])
-    popular = np.argsort(-movies.popularity)
-    candidates = popular[(movies.popularity[popular] > 0) & ~np.isin(popular, history)][:CANDIDATES]
-    count = len(candidates)
-    scores, attention = _model(device).explain(
-        [user] * count,
-        candidates,
-        movies.category[candidates],
-        [history] * count,
-        [movies.category[history]] * count,
-    )
-    best = np.argsort(-scores)[:ROWS_SHOWN]
-    rows = [
-        [
-            movies.movies[candidates[i] - 1],
-            movies.genres[movies.category[candidates[i]] - 1],
-            round(float(scores[i]), 4),
-        ]
-        for i in best
-    ]
-    return rows, attention_picture(titles[-MAX_HISTORY:], attention[best[0]], rows[0][0])
+    return np.array([ids[title] for title in titles])
 
 
 def _checked(user: int | None) -> int:
@@ -111,5 +147,5 @@ def _checked(user: int | None) -> int:
 
 
 @cache
-def _model(device: str) -> ClickModel:
-    return ClickModel(convert.prepare("tiny"), device)
+def _model(ir: Path, device: str) -> ClickModel:
+    return ClickModel(ir, device)

@@ -1,62 +1,106 @@
-"""Pictures: the attention over a history, and the network."""
+"""Pictures: the network, the attention over one history, and its average over many."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from matplotlib.figure import Figure
 
-INK, BAR, LINE, FILL = "#23303f", "#d97a00", "#8793a1", "#e8edf3"
+from utils.charts import FILL, INK, LINE, PICTURE, TEXT, VOICE, arrows, box
+
+BAR = "#d97a00"
+LAYERS = "#fff1dc"
+
+
+def network_picture() -> Figure:
+    """The network for a history of three items: all that the last layers read, and the auxiliary loss."""
+    figure = Figure(figsize=(9, 5.2), dpi=110, layout="constrained")
+    axes = figure.subplots()
+    axes.set(xlim=(-0.5, 6.85), ylim=(-1.05, 4.45))
+    axes.axis("off")
+
+    # The history, its interests, and their evolution
+    columns = []
+    for step in range(3):
+        item = box(axes, step, 0, f"movie {step + 1}\n[36]", PICTURE)
+        gru = box(axes, step, 1.25, "GRU\n[36]", FILL)
+        weight = box(axes, step, 2.4, f"attention\n$a_{step + 1}$", TEXT)
+        augru = box(axes, step, 3.75, "AUGRU\n[36]", LAYERS)
+        arrows(axes, [item, gru, weight, augru])
+        columns.append((item, gru, weight, augru))
+    for place, (before, after) in enumerate(pairwise(columns)):
+        arrows(axes, [before[1], after[1]])
+        arrows(axes, [before[3], after[3]])
+        loss = box(axes, place + 0.5, 0.62, "?", VOICE)
+        arrows(axes, [before[1], loss])
+        arrows(axes, [after[0], loss])
+
+    # What the last layers read
+    candidate = box(axes, 3.35, 2.4, "candidate\n[36]", PICTURE)
+    last_state = box(axes, 5.05, 3.75, "last state [36]", LAYERS)
+    again = box(axes, 5.05, 2.75, "candidate [36]", PICTURE)
+    product = box(axes, 5.05, 2.05, "candidate × sum [36]", FILL)
+    user = box(axes, 5.05, 1.35, "user [18]", PICTURE)
+    total = box(axes, 5.05, 0.65, "sum of the movies [36]", FILL)
+    last = box(axes, 6.4, 2.05, "dense 200\nDice\ndense 80\nDice\ndense 2\nsoftmax", FILL)
+    click = box(axes, 6.4, 3.75, "probability\nof a click", TEXT)
+    for feature in (last_state, again, product, user, total):
+        arrows(axes, [feature, last])
+    arrows(axes, [columns[-1][3], last_state])
+    arrows(axes, [candidate, again])
+    arrows(axes, [candidate, product])
+    arrows(axes, [last, click])
+
+    # Lines that reach all steps: the candidate to the attention, the movies to their sum
+    line = {"color": LINE, "linewidth": 0.9}
+    axes.plot([-0.2, 3.35, 3.35], [3.05, 3.05, 2.62], **line)
+    axes.plot([0, 5.05], [-0.45, -0.45], **line)
+    head = {"arrowstyle": "-|>", **line, "shrinkA": 0, "shrinkB": 0}
+    for step in range(3):
+        axes.annotate("", (step - 0.2, 2.6), (step - 0.2, 3.05), arrowprops=head)
+        axes.plot([step, step], [-0.2, -0.45], **line)
+    axes.annotate("", (5.05, 0.46), (5.05, -0.45), arrowprops=head)
+    note = "?  auxiliary loss, in training only: does this state expect the next movie?"
+    axes.text(-0.4, -0.95, note, fontsize=9, color=INK)
+    return figure
 
 
 def attention_picture(titles: Sequence[str], attention: np.ndarray, candidate: str) -> Figure:
     """Bars of the attention [n] over a history of n titles, oldest on top, for one candidate."""
-    figure = Figure(figsize=(8, 0.9 + 0.24 * len(titles)), layout="constrained")
+    figure = Figure(figsize=(8, 1.1 + 0.26 * len(titles)), dpi=110, layout="constrained")
     axes = figure.subplots()
     axes.barh(range(len(titles)), attention, color=BAR)
+    axes.set_xlim(0, max(0.6, 1.05 * max(attention)))  # alike for most candidates
     axes.axvline(1 / len(titles), color=LINE, linestyle="--", linewidth=0.9)
-    axes.set_yticks(range(len(titles)), [title[:48] for title in titles], fontsize=8, color=INK)
+    axes.set_yticks(range(len(titles)), titles, fontsize=9, color=INK)
     axes.invert_yaxis()
-    axes.set_xlabel("attention (dashed: equal shares)", color=INK)
-    axes.set_title(f"judging {candidate}", color=INK, fontsize=10)
+    axes.tick_params(labelsize=9)
+    axes.set_xlabel("attention weight (dashed: equal shares)", fontsize=9, color=INK)
+    axes.set_title(f"Candidate: {candidate}", fontsize=10, color=INK, loc="left")
+    axes.spines[["top", "right"]].set_visible(False)
     return figure
 
 
-def network_picture() -> Figure:
-    """The network: items, first GRU, attention with the candidate, AUGRU, last layers."""
-    figure = Figure(figsize=(8.5, 4.2), layout="constrained")
-    axes = figure.subplots()
-    names = ("item 1", "item 2", "...", "item T")
-    steps = len(names)
-    for step, name in enumerate(names):
-        stack = [(name, FILL), ("GRU", "#ffffff"), ("attention", "#fff1dc"), ("AUGRU", "#ffd9a0")]
-        for row, (label, fill) in enumerate(stack):
-            _box(axes, step, row, label, fill)
-            if row:
-                _arrow(axes, (step, row - 1), (step, row))
-        if step:
-            _arrow(axes, (step - 1, 1), (step, 1))
-            _arrow(axes, (step - 1, 3), (step, 3))
-    _box(axes, steps, 2, "candidate", FILL)
-    _box(axes, steps + 1, 2, "user", FILL)
-    _box(axes, steps + 0.5, 3, "normalise, 200, Dice,\n80, Dice, softmax", "#ffffff")
-    for step in range(steps):  # the candidate enters the attention at every step
-        _arrow(axes, (steps, 2), (step, 2), bend=-0.18)
-    _arrow(axes, (steps - 1, 3), (steps + 0.15, 3))
-    _arrow(axes, (steps, 2), (steps + 0.5, 3))
-    _arrow(axes, (steps + 1, 2), (steps + 0.5, 3))
-    axes.set(xlim=(-0.6, steps + 1.6), ylim=(-0.5, 3.6))
-    axes.axis("off")
+def profile_picture(by_position: np.ndarray, shares: dict[str, float]) -> Figure:
+    """Left: the average attention at each place of the history. Right: named shares, as bars with their values."""
+    figure = Figure(figsize=(9, 3), dpi=110, layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(1.25, 1))
+    places = np.arange(1, len(by_position) + 1)
+    left.bar(places, by_position, color=BAR)
+    left.axhline(1 / len(places), color=LINE, linestyle="--", linewidth=0.9)
+    left.set_xticks([1, 10, 20, 30], ["1\noldest", "10", "20", "30\nlatest"])
+    left.set_xlabel("place in the history", fontsize=9, color=INK)
+    left.set_ylabel("average attention weight", fontsize=9, color=INK)
+    left.set_title("Attention by place (dashed: equal shares)", fontsize=10, color=INK, loc="left")
+    bars = right.barh(list(shares), list(shares.values()), color=[BAR, BAR, LINE][: len(shares)])
+    right.bar_label(bars, [f"{share:.1%}" for share in shares.values()], padding=4, fontsize=9, color=INK)
+    right.invert_yaxis()
+    right.set_xlim(0, 1.3 * max(shares.values()))
+    right.set_xticks([])
+    right.set_title("On movies of the candidate's genre", fontsize=10, color=INK, loc="left")
+    for axes in (left, right):
+        axes.tick_params(labelsize=9)
+        axes.spines[["top", "right"]].set_visible(False)
     return figure
-
-
-def _box(axes, x: float, y: float, label: str, fill: str) -> None:
-    box = {"boxstyle": "round,pad=0.4", "facecolor": fill, "edgecolor": INK, "linewidth": 0.8}
-    axes.text(x, y, label, ha="center", va="center", fontsize=8.5, color=INK, bbox=box)
-
-
-def _arrow(axes, start: tuple[float, float], end: tuple[float, float], bend: float = 0.0) -> None:
-    arrow = {"arrowstyle": "-|>", "color": INK, "shrinkA": 18, "shrinkB": 18, "linewidth": 0.9}
-    arrow["connectionstyle"] = f"arc3,rad={bend}"
-    axes.annotate("", end, start, arrowprops=arrow)

@@ -15,15 +15,25 @@ def address():
 
 
 def test_the_ranking_is_sorted_and_knows_the_taste():
-    rows, figure = demo.rank(1, list(demo.CARTOONS))
-    scores = [score for _, _, score in rows]
+    rows = demo.rank(1, list(demo.CARTOONS))
+    scores = [score for *_, score in rows]
     assert len(rows) == demo.ROWS_SHOWN and scores == sorted(scores, reverse=True) and 0 < scores[-1] <= scores[0] <= 1
-    assert not {title for title, _, _ in rows} & set(demo.CARTOONS)
-    others, _ = demo.rank(1, list(demo.ADVENTURES))
-    assert [row[0] for row in others] != [row[0] for row in rows]
+    assert [place for place, *_ in rows] == list(range(1, demo.ROWS_SHOWN + 1))
+    titles = [title for _, title, *_ in rows]
+    assert not set(titles) & set(demo.CARTOONS)
+    assert [title for _, title, *_ in demo.rank(1, list(demo.ADVENTURES))] != titles
+
+
+def test_genres_are_shown_in_full():
+    assert any(", " in genres for _, _, genres, _ in demo.rank(1, list(demo.CARTOONS)))
+
+
+def test_the_attention_has_a_bar_for_each_movie():
+    figure = demo.attention_of(1, list(demo.CARTOONS), "Fantasia (1940)")
     bars = figure.axes[0].patches
     assert len(bars) == len(demo.CARTOONS)
     assert sum(bar.get_width() for bar in bars) == pytest.approx(1, abs=0.02)
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == list(demo.CARTOONS)
 
 
 def test_a_users_history_stops_before_the_held_out_end():
@@ -61,11 +71,34 @@ def test_a_client_gets_rankings_and_sentences(address):
 def test_a_visitor_sees_ranking_and_attention(address, visit):
     from playwright.sync_api import expect
 
-    best = demo.rank(1, list(demo.ADVENTURES))[0][0][0]
-    with visit(address, height=1500) as page:
+    adventures, cartoons = (demo.rank(1, list(titles)) for titles in (demo.ADVENTURES, demo.CARTOONS))
+    with visit(address, height=1700) as page:
+        # The page opens with the default history ranked
+        expect(page.get_by_text(adventures[0][1]).first).to_be_visible(timeout=60_000)
+        picture = page.get_by_role("img").last
+        expect(picture).to_be_visible(timeout=30_000)
+
+        # A click on another row shows another candidate's attention
+        first = picture.get_attribute("src")
+        page.get_by_text(adventures[3][1]).first.click()
+        expect(picture).not_to_have_attribute("src", first, timeout=30_000)
+
+        # Another history, by its example
+        page.get_by_text("Cartoons", exact=True).click()
+        expect(page.get_by_text(demo.CARTOONS[0]).first).to_be_visible(timeout=30_000)
         page.get_by_role("button", name="Rank", exact=True).click()
-        expect(page.get_by_text(best).first).to_be_visible(timeout=60_000)
-        expect(page.get_by_role("img").last).to_be_visible(timeout=30_000)
+        expect(page.get_by_text(cartoons[0][1]).first).to_be_visible(timeout=30_000)
+
+        # An error is a message
         page.get_by_label("User, 1 to 6040").fill("0")
         page.get_by_role("button", name="Rank", exact=True).click()
         expect(page.get_by_text("There is no user 0. Give a number from 1 to 6040.")).to_be_visible(timeout=30_000)
+
+
+def test_the_page_says_that_it_shows_the_tiny_model(visit):
+    from playwright.sync_api import expect
+
+    blocks = demo.make_demo("released")
+    with visit(start(blocks)) as page:
+        expect(page.get_by_text("You chose released, and this page shows tiny.")).to_be_visible(timeout=60_000)
+    blocks.close()

@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from notebooks.dien import measuring
 from notebooks.dien.convert import convert
+from notebooks.dien.measuring import bench as measuring
 from notebooks.dien.network import INPUTS, Config
 from notebooks.dien.pipeline import ClickModel
 from tests.dien.small import EXACT, SIZES

@@ -1,4 +1,4 @@
-"""Measures the speed of DIEN and its peers: `python -m notebooks.dien.measuring`.
+"""Measures the speed of DIEN, of PyTorch and of ONNX Runtime.
 
 The notebook runs `live`, which measures the tiny model. All other measurements take minutes, and the notebook reads
 them from the file that `main` writes, results/bench/dien.json: histories of 100 items, the released size, true
@@ -143,15 +143,13 @@ def batch_sizes(
                         label=label,
                     )
                 )
-                print(f"{runtime} {precision}, {rows[-1]['workload']}: {timing.median_ms:.1f} ms", flush=True)
     return rows
 
 
 @bench.live
-def live(model: str = "tiny", rounds: int = 5) -> list[dict]:
-    """Speed rows that the notebook measures: a model at its own length."""
-    paths = {precision: convert.prepare(model, precision) for precision in convert.PRECISIONS[model]}
-    return batch_sizes(convert.load(model), paths, convert.LENGTHS[model], (1, 128), rounds)
+def live(network: DIEN, paths: dict[str, Path], length: int, rounds: int = 5) -> list[dict]:
+    """Speed rows that the notebook measures: a model at its own length. paths: precision -> IR."""
+    return batch_sizes(network, paths, length, (1, 128), rounds)
 
 
 def true_lengths(network: DIEN, ir: Path, rounds: int, rows: int = 1024) -> list[dict]:
@@ -257,12 +255,15 @@ def main() -> None:
         fp32 = convert.prepare("tiny", "FP32", LENGTH)
         paths = {"FP32": fp32, "INT8": convert.prepare("tiny", "INT8", LENGTH)}
         notes = compile_seconds(fp32)
+        print("The tiny model at 100 steps, with torch.compile ...", flush=True)
         rows = batch_sizes(tiny, paths, LENGTH, BATCHES, rounds=9, compiling=True)
         notes |= limits(rows, tiny.config)
+        print("The tiny model at 30 steps ...", flush=True)
         short = {precision: convert.prepare("tiny", precision) for precision in paths}
         rows += batch_sizes(tiny, short, convert.LENGTHS["tiny"], BATCHES, rounds=9, compiling=True)
         rows += true_lengths(tiny, fp32, rounds=3)
         rows += streams(fp32, tiny.config, rounds=3)
+        print("The released size ...", flush=True)
         large = random_network(RELEASED)
         paths = {"FP32": convert.convert(large, Path(scratch) / "fp32" / "dien.xml", LENGTH)}
         samples = [random_batch(RELEASED, 32, LENGTH)]

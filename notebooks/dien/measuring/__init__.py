@@ -1,0 +1,1 @@
+"""How good DIEN is on held-out interactions (`quality`), and how fast (`bench`)."""
