@@ -88,7 +88,7 @@ def load(part: str = "wav2lip", model: str = "tiny") -> nn.Module:
 
     Raises ValueError for unknown names, and for BlazeFace, which is no PyTorch network.
     """
-    path = _checkpoint(part, model)
+    path = checkpoint(part, model)
     if part == "face_detection" and model == "tiny":
         raise ValueError("BlazeFace has no PyTorch network here: OpenVINO reads its file, see `prepare`.")
     if model == "tiny":
@@ -105,15 +105,15 @@ def prepare(part: str = "wav2lip", model: str = "tiny", precision: str = "FP32",
     """
     if precision not in PRECISIONS or precision == "INT8" and part != "wav2lip":
         raise ValueError(f"There is no {precision} of {part!r}. There are {', '.join(PRECISIONS)}; INT8 of 'wav2lip'.")
-    checkpoint = _checkpoint(part, model)
+    source = checkpoint(part, model)
     if part == "face_detection" and model == "tiny":
-        return checkpoint
+        return source
     convert = {"wav2lip": convert_generator, "syncnet": convert_expert, "face_detection": convert_detector}[part]
     items = list(items)
 
     @cached(
         f"{part}-{model}-{precision.lower()}",
-        checkpoint=checkpoint,
+        checkpoint=source,
         arguments={"items": _digest(items)},
         versions=("openvino", "nncf", "torch"),
     )
@@ -126,7 +126,8 @@ def prepare(part: str = "wav2lip", model: str = "tiny", precision: str = "FP32",
     return build() / f"{part}.xml"
 
 
-def _checkpoint(part: str, model: str) -> Path:
+def checkpoint(part: str, model: str) -> Path:
+    """The file or folder with the weights of a part, fetched if need be. Raises ValueError for unknown names."""
     if part not in CHECKPOINTS or model not in CHECKPOINTS[part]:
         raise ValueError(f"There is no {part!r} of {model!r}: choose from {', '.join(CHECKPOINTS)}; tiny, released.")
     name = CHECKPOINTS[part][model]

@@ -35,8 +35,10 @@ PLAY_BOTH = """() => {
 _espeak = Lock()  # which only one thread may use at a time
 
 
-def make_demo(model: str = "tiny", device: str = "CPU", samples: Path = SAMPLES) -> gr.Blocks:
-    """The Blocks of the demo. samples: a folder with the files of FACES."""
+def make_demo(
+    model: str = "tiny", device: str = "CPU", generator: Path | None = None, samples: Path = SAMPLES
+) -> gr.Blocks:
+    """The Blocks of the demo. generator: its IR, converted if None. samples: a folder with the files of FACES."""
     folder = TemporaryDirectory(prefix="wav2lip-")  # exists as long as the page; Gradio copies what it shows
     faces = {name: samples / file for name, file in FACES.items() if (samples / file).is_file()}
     with gr.Blocks(title="Wav2Lip", delete_cache=(600, 3600)) as demo:
@@ -45,7 +47,6 @@ def make_demo(model: str = "tiny", device: str = "CPU", samples: Path = SAMPLES)
             "Choose a face, type a sentence, press the button: the lips follow the voice. Results are marked as "
             "generated. Use only faces and voices of people who agree to it."
         )
-        gr.HTML("<style>#photo img {width: 100%; height: 100%; object-fit: contain}</style>", padding=False)
         with gr.Row():
             options = {"sources": ["upload", "webcam"], "height": HEIGHT, "buttons": []}  # no sharing
             video = gr.Video(label="Original", visible=False, **options)
@@ -63,12 +64,13 @@ def make_demo(model: str = "tiny", device: str = "CPU", samples: Path = SAMPLES)
         )
         run = gr.Button("Make it speak", variant="primary")
         with gr.Row():
-            face = gr.Radio([*faces, OWN_VIDEO, OWN_PHOTO], value=next(iter(faces)), label="Face", scale=3)
+            face = gr.Radio([*faces, OWN_VIDEO, OWN_PHOTO], value=next(iter(faces)), label="Face", scale=5)
             source = gr.Radio([TYPED, RECORDED], value=TYPED, label="It says", scale=2)
         with gr.Accordion("Options", open=False):
             paste = gr.Radio([(PASTE_LABELS[name], name) for name in PASTES], value="feathered", label="Paste the")
             static = gr.Checkbox(label="Hold the first frame of a video still")
         notes = gr.Textbox(label="About the result", interactive=False)
+        gr.HTML("<style>#photo img {width: 100%; height: 100%; object-fit: contain}</style>", padding=False)
 
         def is_video(face: str) -> bool:
             return face == OWN_VIDEO or face in faces and faces[face].suffix in VIDEOS
@@ -97,8 +99,9 @@ def make_demo(model: str = "tiny", device: str = "CPU", samples: Path = SAMPLES)
                     Path(folder.name) / "result.mp4",
                     model,
                     device,
-                    show,
+                    generator,
                     paste=paste,
+                    progress=show,
                 )
             except (ValueError, OSError) as error:  # others stay tracebacks in the log
                 raise gr.Error(str(error)) from error
@@ -133,8 +136,10 @@ def speak(
     path: Path,
     model: str = "tiny",
     device: str = "CPU",
-    progress: Callable[[int, int | None], None] | None = None,
+    generator: Path | None = None,
+    *,
     paste: str = "feathered",
+    progress: Callable[[int, int | None], None] | None = None,
 ) -> Report:
     """Write the video to `path`. Raises ValueError for a missing file or a long voice, and as `LipSync`."""
     if not face:
@@ -143,7 +148,7 @@ def speak(
         raise ValueError("There is no voice yet: upload or record one, or type a text.")
     if (seconds := sound_seconds(voice) or _counted_seconds(voice)) > MAX_VOICE_S:
         raise ValueError(f"The voice lasts {seconds:.0f} seconds, the demo takes up to {MAX_VOICE_S}. Cut it.")
-    lip_sync = _lip_sync(model, device)
+    lip_sync = _lip_sync(model, device, generator)
     return lip_sync(face, voice, path, static=static, paste=paste, longest=MAX_SIDE, progress=progress)
 
 
@@ -159,6 +164,5 @@ def about(report: Report) -> str:
 
 
 @cache
-def _lip_sync(model: str, device: str) -> LipSync:
-    parts = (convert.prepare(part, model) for part in ("wav2lip", "face_detection"))
-    return LipSync(*parts, device)
+def _lip_sync(model: str, device: str, generator: Path | None) -> LipSync:
+    return LipSync(generator or convert.prepare("wav2lip", model), convert.prepare("face_detection", model), device)

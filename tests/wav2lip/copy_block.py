@@ -14,9 +14,9 @@ SAMPLES = ROOT / "notebooks" / "wav2lip" / "samples"
 @contextmanager
 def needs(scratch: Path) -> Iterator[dict[str, str]]:
     yield {
-        "WAV2LIP": str(convert.prepare("wav2lip")),
-        "FACE_DETECTION": str(convert.prepare("face_detection")),
-        "FACE": str(SAMPLES / "astronaut.jpg"),
-        "VOICE": str(SAMPLES / "voice.wav"),
-        "RESULT": str(scratch / "result.mp4"),
+        "path/to/wav2lip.xml": str(convert.prepare("wav2lip")),
+        "path/to/face_detection.tflite": str(convert.prepare("face_detection")),
+        "path/to/face.mp4": str(SAMPLES / "astronaut.jpg"),
+        "path/to/voice.wav": str(SAMPLES / "voice.wav"),
+        "path/to/result.mp4": str(scratch / "result.mp4"),
     }

@@ -160,3 +160,27 @@ def test_the_committed_measurements_are_those_that_the_notebook_shows():
     assert {f"generator, batch {batch}" for batch in bench.BATCHES} <= workloads
     assert {f"{bench.TIMED_VIDEO_S} s of {size} video" for size in bench.SIZES} <= workloads
     assert any(row.get("label") == bench.SPEED_ONLY for row in stored["speed"])
+
+
+def test_the_table_of_videos_has_a_line_for_each_and_a_column_for_each_generator():
+    table = bench.video_table(report.load(bench.RESULTS))
+    assert table.header == ["Frames a second", "tiny, BF16", "released size, BF16", "released size, INT8"]
+    assert [row[0] for row in table.rows] == [
+        f"8 s of {size} video{static}" for size in bench.SIZES for static in ("", ", static")
+    ]
+    assert all(float(cell) > 10 for row in table.rows for cell in row[1:])
+
+
+def test_int8_is_compared_with_the_fastest_pytorch_of_all(network, generator_ir, int8_ir, monkeypatch):
+    times = {"openvino": 1.0, "onnxruntime": 2.0, "torch eager": 9.0, "torch eager, channels last": 6.0}
+
+    def interleave(calls, rounds, warmup):
+        factors = {"FP32": 0.5, "BF16": 1.0, "INT8": 0.5}
+        return {key: bench.bench.Timing.of([times[key[0]] * factors[key[1]]]) for key in calls}
+
+    monkeypatch.setattr(bench.bench, "interleave", interleave)
+    rows = bench.generator_rows(network, {"FP32": generator_ir, "INT8": int8_ir}, (1,), rounds=1)
+    fastest = min(row["median_ms"] for row in rows if row["runtime"].startswith("torch"))
+    assert fastest == 3.0  # here FP32 is the faster one
+    (ours,) = (row for row in rows if (row["runtime"], row["precision"]) == ("openvino", "INT8"))
+    assert ours["ratio_to_torch"] == pytest.approx(fastest / ours["median_ms"])

@@ -33,7 +33,7 @@ def small(generator_ir):
     """A random generator in the place of the tiny one."""
     made = LipSync(generator_ir, weights.fetch("blazeface"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(demo, "_lip_sync", lambda model, device: made)
+        patch.setattr(demo, "_lip_sync", lambda model, device, generator: made)
         yield
 
 

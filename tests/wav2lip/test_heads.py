@@ -69,3 +69,21 @@ def test_pictures_come_in_any_size(people):
 def test_plain_numbers_and_numpy_ones_draw_the_same(people):
     head = people["drawn"]
     assert (head.frame(*np.float64([0.5, 0.2, 0.3])) == head.frame(0.5, 0.2, 0.3)).all()
+
+
+def test_closed_lips_hide_the_teeth_and_nothing_else_changes():
+    smile = heads.framed(clips.astronaut(), heads.ASTRONAUT)
+    closed = heads.closed_smile(smile)
+    (face,) = FaceDetector(prepare("face_detection"))(smile)
+    (before, after), _ = metrics.mouth(metrics.FaceMesh(weights.fetch("face_mesh"))([smile, closed], face[:4]))
+    assert after < 0.5 * before  # the mesh sees a gap in every mouth
+    begin, end = heads.SMILE_ROWS
+    assert np.abs(closed[: begin - 1].astype(int) - smile[: begin - 1]).max() <= 1
+    assert np.abs(closed[end + 1 :].astype(int) - smile[end + 1 :]).max() <= 1
+    teeth = slice(184, 190), slice(118, 138)
+    assert smile[teeth].min(-1).mean() > 150 > 130 > closed[teeth].min(-1).mean()
+
+
+def test_a_framed_photo_has_its_mouth_where_a_photo_head_has():
+    portrait, head = heads.framed(clips.hopper(), heads.HOPPER), heads.photo_head(clips.hopper(), heads.HOPPER)
+    assert np.abs(portrait[:120].astype(int) - head.canvas[:120]).max() <= 2

@@ -1,4 +1,4 @@
-"""The lower half of a drawn face is pasted without a trace: eyes stay sharp, no seam shows, the mouth is the new one."""
+"""The lower half of a drawn face is pasted unseen: eyes stay sharp, no seam shows, the mouth is the new one."""
 
 from fractions import Fraction
 
@@ -63,11 +63,6 @@ def drawn(request, photos) -> Drawn:
     return Drawn(photos[request.param])
 
 
-def sharpness(picture: np.ndarray) -> float:
-    """The variance of the Laplacian of its grey levels."""
-    return cv2.Laplacian(cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY), cv2.CV_64F).var()
-
-
 def steps(picture: np.ndarray, box) -> list[np.ndarray]:
     """Mean differences [n] of neighbouring pixels across the left, right, lower and upper edge of the pasted half.
 
@@ -98,10 +93,10 @@ def largest_step(before: np.ndarray, after: np.ndarray, box) -> float:
 
 def test_the_eyes_stay_as_sharp_as_they_are(drawn):
     eyes = drawn.around(np.ravel(EYE_CORNERS), 6)
-    before = sharpness(drawn.picture[eyes])
+    before = metrics.sharpness(drawn.picture[eyes])
     for face in drawn.faces:
-        assert sharpness(paste_lower_half(drawn.picture, face, drawn.box)[eyes]) == before
-        assert sharpness(paste_rectangle(drawn.picture, face, drawn.box)[eyes]) < 0.5 * before
+        assert metrics.sharpness(paste_lower_half(drawn.picture, face, drawn.box)[eyes]) == before
+        assert metrics.sharpness(paste_rectangle(drawn.picture, face, drawn.box)[eyes]) < 0.5 * before
 
 
 def test_nothing_changes_above_the_middle_or_outside_the_box(drawn):

@@ -149,9 +149,7 @@ def test_too_little_sound_is_a_sentence(stand_ins, tmp_path, samples):
         file.setparams((1, 2, RATE, samples, "NONE", ""))
         file.writeframes(b"\1\2" * samples)
     face = video(tmp_path / "a.mp4", plain(3))
-    with pytest.raises(
-        ValueError, match="The sound has .* mel frames, one picture hears 16: give at least 0.2 seconds"
-    ):
+    with pytest.raises(ValueError, match="The sound has .* mel frames, one frame needs 16: give at least 0.2 seconds"):
         lip_sync(stand_ins["whole"])(face, tmp_path / "voice.wav", tmp_path / "result.mp4")
     assert {path.name for path in tmp_path.iterdir()} == {"a.mp4", "voice.wav"}
     with pytest.raises(ValueError, match="The sound has 15 mel frames"):
@@ -341,7 +339,8 @@ def portrait(tmp_path_factory):
 
 def test_a_photo_speaks(real, portrait, tmp_path):
     path, progress = sound(tmp_path / "voice.mp3", tone(1, 44_100, 2), 44_100, "libmp3lame"), []
-    report = real(portrait, path, tmp_path / "new" / "result.mp4", progress=lambda *done: progress.append(done))
+    options = {"paste": "rectangle", "progress": lambda *done: progress.append(done)}
+    report = real(portrait, path, tmp_path / "new" / "result.mp4", **options)
     assert progress == [(i + 1, 25) for i in range(25)]
     assert (report.frames, report.seconds, report.notes) == (25, 1.0, [])
     assert report.limit in report.busy and {"hear", "detect", "draw", "write"} <= report.busy.keys()

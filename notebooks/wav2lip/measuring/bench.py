@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import argparse
 import copy
-from collections.abc import Callable, Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,6 +27,7 @@ from notebooks.wav2lip.network import Conv, Upsample, Wav2Lip
 from notebooks.wav2lip.pipeline import SAMPLE_RATE, LipSync
 from utils import bench, report
 from utils.speech.sound import write_wav
+from utils.tables import Table, number
 
 BATCHES = (1, 16)
 SIZES = {"360p": (640, 360), "720p": (1280, 720)}  # width, height
@@ -117,7 +119,11 @@ def onnx(network: Wav2Lip, folder: Path, precision: str = "FP32") -> Run:
         )
     if precision == "INT8":
         types = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
+        logger = logging.getLogger()
+        level = logger.level
+        logger.setLevel(logging.ERROR)  # it recommends a preparation that changes nothing here
         quantize_static(path, folder / "int8.onnx", Reader(), per_channel=True, **types)
+        logger.setLevel(level)
         path = folder / "int8.onnx"
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return lambda item: session.run(None, item)[0]
@@ -137,11 +143,13 @@ def generator_rows(
     rounds: int,
     compiling: bool = False,
     label: str | None = None,
+    announce: bool = False,
 ) -> list[dict]:
     """Speed rows of the generator, all runtimes timed alternately. paths: precision ("FP32", "INT8") -> IR.
 
-    The ratio compares with the faster layout of eager PyTorch at the same precision, an INT8 row with its fastest
-    precision. BF16 rows exist where the processor has BF16. compiling: whether torch.compile is among the runtimes.
+    The ratio compares with the faster layout of eager PyTorch at the same precision, an INT8 row with the fastest
+    setting of PyTorch. BF16 rows exist where the processor has BF16. compiling: whether torch.compile is among the
+    runtimes. announce: print each median.
     """
     with TemporaryDirectory() as scratch:
         calls: dict[tuple[str, str], Run] = {}
@@ -160,8 +168,12 @@ def generator_rows(
             item = random_inputs(batch)
             timings = bench.interleave({key: partial(run, item) for key, run in calls.items()}, rounds, warmup=2)
             for (runtime, precision), timing in timings.items():
-                same = bench.torch_precision() if precision == "INT8" else precision
-                peers = [timings[name, same] for name in ("torch eager", "torch eager, channels last")]
+                peers = [
+                    peer
+                    for (name, arithmetic), peer in timings.items()
+                    if name.startswith("torch")
+                    and (precision == "INT8" or (arithmetic == precision and "eager" in name))
+                ]
                 rows.append(
                     bench.row(
                         runtime,
@@ -175,14 +187,15 @@ def generator_rows(
                         label=label,
                     )
                 )
-                print(f"{runtime} {precision}, {rows[-1]['workload']}: {timing.median_ms:.1f} ms", flush=True)
+                if announce:
+                    print(f"{runtime} {precision}, {rows[-1]['workload']}: {timing.median_ms:.1f} ms", flush=True)
     return rows
 
 
 @bench.live
-def live(int8: Path, rounds: int = 5) -> list[dict]:
-    """Speed rows that the notebook measures: the tiny generator and its INT8 IR."""
-    return generator_rows(convert.load(), {"FP32": convert.prepare(), "INT8": int8}, (1, 16), rounds)
+def live(fp32: Path, int8: Path, model: str = "tiny", rounds: int = 5) -> list[dict]:
+    """Speed rows that the notebook measures. fp32, int8: the IRs of the generator of `model`."""
+    return generator_rows(convert.load("wav2lip", model), {"FP32": fp32, "INT8": int8}, BATCHES, rounds)
 
 
 def gflop(network: Wav2Lip) -> float:
@@ -261,6 +274,17 @@ def videos(
     return rows, notes
 
 
+def video_table(stored: Mapping) -> Table:
+    """The frames a second of whole videos in results of `main`: a line for each video, a column for each generator."""
+    rows = [row for row in stored["speed"] if "video" in row["workload"]]
+    lines: dict[str, dict[str, str]] = {}
+    for row in rows:
+        size = "released size" if row.get("label") else "tiny"
+        lines.setdefault(row["workload"], {})[f"{size}, {row['precision']}"] = number(row["throughput"])
+    columns = list(next(iter(lines.values())))
+    return Table(["Frames a second", *columns], [[name, *line.values()] for name, line in lines.items()])
+
+
 def storing(results: dict, key, call: Callable[[], object]) -> Callable[[], None]:
     """The call as a function that stores its latest result under a key and returns nothing."""
 
@@ -292,7 +316,7 @@ def measure_all() -> tuple[list[dict], dict]:
         large = random_network()
         paths = {"FP32": convert.convert_generator(large, Path(scratch) / "wav2lip.xml")}
         paths["INT8"] = convert.quantize(paths["FP32"], [random_inputs(4)], Path(scratch) / "int8.xml")
-        rows = generator_rows(large, paths, BATCHES, rounds=5, compiling=True, label=SPEED_ONLY)
+        rows = generator_rows(large, paths, BATCHES, rounds=5, compiling=True, label=SPEED_ONLY, announce=True)
         notes = limits(rows, large)
         faster = bench.torch_precision()
         generators = {(faster, None): convert.prepare()}

@@ -127,6 +127,11 @@ def shape_accuracy(shapes: Mouth, truth: Mouth, classes: Sequence[str]) -> float
     return float(np.mean([(guess[classes == name] == name).mean() for name in SHAPES]))
 
 
+def sharpness(picture: np.ndarray) -> float:
+    """The variance of the Laplacian of a picture's grey levels [H, W, 3] uint8, BGR: blur lowers it."""
+    return float(cv2.Laplacian(cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY), cv2.CV_64F).var())
+
+
 def picture_quality(result: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
     """PSNR (dB) and SSIM of the lower halves of face crops [n, H, W, 3] uint8; SSIM as Wang et al. 2004 define it."""
     result, truth = (faces[:, faces.shape[1] // 2 :] for faces in (result, truth))

@@ -406,7 +406,7 @@ def chunk_starts(length: int, fps: float) -> list[int]:
 
 def _check_length(length: int) -> None:
     if length < WINDOW:
-        raise ValueError(f"The sound has {length} mel frames, one picture hears {WINDOW}: give at least 0.2 seconds.")
+        raise ValueError(f"The sound has {length} mel frames, one frame needs {WINDOW}: give at least 0.2 seconds.")
 
 
 def melspectrogram(samples: np.ndarray) -> np.ndarray:
