@@ -106,7 +106,7 @@ def mouth_figure(times: np.ndarray, lines: Mapping[str, np.ndarray], closed: np.
     shown = np.linspace(0, len(times) - 1, count + 1)[:-1] + (len(times) - 1) / count / 2
     below.imshow(np.concatenate(list(mouths[shown.astype(int)]), 1)[..., ::-1], aspect="auto")
     below.set(xticks=[], yticks=[])
-    below.set_xlabel("time: the mouth at ten moments, below its place on the curves", fontsize=9, color=INK)
+    below.set_xlabel("time, s; the mouth at ten moments, below its place on the curves", fontsize=9, color=INK)
     return figure
 
 
