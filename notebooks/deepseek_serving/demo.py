@@ -34,7 +34,7 @@ QUESTIONS = (
     "What is the chemical formula of water?",
     "Why is the sky blue?",
     "What is the opposite of hot?",
-    "Which organ pumps blood through the body?",
+    "What is frozen water called?",
     "Write a poem about the sea.",
     "Tell me a story about a fox.",
 )
@@ -137,8 +137,8 @@ def _eight_clients(demo: gr.Blocks, backend: Backend, running: dict) -> None:
 
     inputs, outputs = [tokens, instructions, runs, *questions], [*answers, tiles, runs, table]
     options = {"concurrency_limit": MAX_CONCURRENT, "concurrency_id": "eight"}
-    send_all.click(ask_all, inputs, outputs, api_name="ask_all", **options)
-    send_first.click(ask_first, inputs, outputs, api_name=False, **options)
+    send_all.click(ask_all, inputs, outputs, api_name="ask_all", show_progress="hidden", **options)
+    send_first.click(ask_first, inputs, outputs, api_name=False, show_progress="hidden", **options)
     demo.load(ask_all, inputs, outputs, api_name=False, **options)
     caching.input(switch, caching, tiles, api_name="switch")
     stop.click(end, None, None, api_name=False, queue=False)

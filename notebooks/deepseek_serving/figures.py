@@ -60,20 +60,24 @@ def _continuously(slots: int) -> list[tuple[int, int]]:
 
 
 def steps_picture(steps: Sequence[Mapping[str, str]]) -> Figure:
-    """What each step of the engine generated; steps: the new text by the name of the request."""
-    names = list(dict.fromkeys(name for step in steps for name in step))
-    figure = Figure(figsize=(9, 0.7 + 0.5 * len(names)), dpi=110, layout="constrained")
+    """What each step of the engine generated; steps: the new text by the question that is answered."""
+    questions = list(dict.fromkeys(question for step in steps for question in step))
+    figure = Figure(figsize=(9, 0.6 + 0.6 * len(questions)), dpi=110, layout="constrained")
     axes = figure.subplots()
-    for number_of, step in enumerate(steps):
-        for name, text in step.items():
-            row = names.index(name)
-            axes.barh(row, 0.94, left=number_of + 0.03, height=0.7, color="#ffe3bd", edgecolor=ANSWER, linewidth=0.6)
-            axes.text(number_of + 0.5, row, text.strip(), ha="center", va="center", fontsize=9, color=INK)
-    axes.set_yticks(range(len(names)), names, fontsize=9, color=INK)
+    for row, question in enumerate(questions):
+        first = next(at for at, step in enumerate(steps) if question in step)
+        axes.text(first, row - 0.28, question, va="bottom", fontsize=9, color=INK)
+        for at, step in enumerate(steps):
+            if question in step:
+                look = {"height": 0.5, "color": "#ffe3bd", "edgecolor": ANSWER, "linewidth": 0.6}
+                axes.barh(row, 0.94, left=at + 0.03, **look)
+                label = step[question].strip() or "(end)"
+                axes.text(at + 0.5, row, label, ha="center", va="center", fontsize=9, color=INK)
     axes.set_xticks([at + 0.5 for at in range(len(steps))], [str(at + 1) for at in range(len(steps))], fontsize=9)
+    axes.set_yticks([])
     axes.set_xlim(0, len(steps))
+    axes.set_ylim(len(questions) - 0.6, -0.7)
     axes.set_xlabel("step of the engine", fontsize=9, color=INK)
-    axes.invert_yaxis()
     axes.tick_params(length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
     return figure

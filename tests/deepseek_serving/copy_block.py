@@ -14,4 +14,4 @@ PRINTS = r"Paris"
 def needs(scratch: Path) -> Iterator[dict[str, str]]:
     models = repository.write(scratch / "models", "smollm2", convert.prepare("tiny", "INT4"))
     with serve(models, kind="local", quiet=True) as server:
-        yield {"SERVER_URL": server.url}
+        yield {"http://127.0.0.1:8000": server.url}

@@ -59,6 +59,7 @@ def test_a_precision_may_have_a_few_answers_fewer_than_pytorch():
     worse = ["nothing"] * 6 + correct[6:]
     int4, fp16, *controls = quality.answer_rows({"INT4": worse, "FP16": correct}, correct, worse)
     assert (int4["value"], int4["reference"], int4["threshold"]) == (42, 48, 43)
+    assert (int4["goal"], int4["of"]) == (43, 48)
     assert (int4["pass"], fp16["pass"]) == (False, True)
     assert [(row["control"], row["value"]) for row in controls][0] == ("scrambled weights", 42)
     assert controls[1]["control"] == "the next question" and controls[1]["value"] <= 1

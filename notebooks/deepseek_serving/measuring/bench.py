@@ -282,9 +282,9 @@ def soak_notes(model: str = "tiny", minutes: float = 3) -> dict[str, str]:
 def soak_text(results: dict) -> str:
     """The results of the soak test in one line."""
     leaked = ", ".join(results["leaked"]) or "nothing"
-    verdict = "passes" if results["pass"] else "FAILS"
+    outcome = "passes" if results["pass"] else "FAILS"
     return (
-        f"{verdict}: {results['minutes']:g} minutes with {results['clients']} clients, "
+        f"{outcome}: {results['minutes']:g} minutes with {results['clients']} clients, "
         f"{results['requests']:,} requests, {results['aborted_by_clients']:,} of them aborted by clients, "
         f"{results['failed']} failed, {results['generated_tokens']:,} tokens; leaked: {leaked}; memory of "
         f"{results['memory_mb']:,} MB grew by {results['memory_growth_mb']} MB "

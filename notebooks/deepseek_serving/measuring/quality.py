@@ -1,4 +1,4 @@
-"""Quality of the served model: questions with checkable answers, and perplexity, at every precision.
+"""Parity and quality of the served model: tokens in FP32; questions with checkable answers, and perplexity.
 
 Answers are generated greedily, and count as correct when they contain the right word. There are two negative controls:
 the same network with the rows of its matrices in random order, and answers compared with the next question.
@@ -21,6 +21,7 @@ import numpy as np
 from notebooks.deepseek_serving import convert
 from notebooks.deepseek_serving.measuring.bench import our_server
 from notebooks.deepseek_serving.pipeline import Client
+from notebooks.deepseek_serving.server import repository, serve
 from utils import compare, report, select
 from utils.models.llm import FP32_PROPERTIES, MODEL_XML, Session, copy_companions, perplexity, tokenize
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 MAX_ANSWER_TOKENS = 32
 MAX_FEWER = 5  # correct answers than PyTorch
+GOAL = 0.9  # the share of correct answers at which a model is useful
 MAX_PERPLEXITY = {"FP16": 1.01, "INT8": 1.03, "INT4": 1.2}  # times that of PyTorch
 SERVED = "INT4"  # the precision that answers through a server in the examination
 
@@ -86,6 +88,9 @@ QUESTIONS = (
 )
 NOTEBOOK_QUESTIONS = QUESTIONS[::4]
 NOTEBOOK_MAX_FEWER = 3
+NOTEBOOK_PERPLEXITY_TOKENS = 256
+PARITY_TOKENS = 64
+PARITY_REQUESTS, REQUEST_TOKENS = 8, 12  # over HTTP
 
 
 def count_correct(answers: Sequence[str], questions: Sequence[tuple[str, str]] = QUESTIONS, shift: int = 0) -> int:
@@ -97,7 +102,7 @@ def count_correct(answers: Sequence[str], questions: Sequence[tuple[str, str]] =
     if len(answers) != len(questions):
         raise ValueError(f"There are {len(questions)} questions, and {len(answers)} answers.")
     patterns = [pattern for _, pattern in questions[shift:] + questions[:shift]]
-    return sum(bool(re.search(p, answer, re.IGNORECASE)) for p, answer in zip(patterns, answers, strict=True))
+    return sum(is_correct(answer, pattern) for pattern, answer in zip(patterns, answers, strict=True))
 
 
 def load_torch(checkpoint: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -199,6 +204,91 @@ def ir_perplexity(model: ov.Model | Path, text: np.ndarray, device: str = "CPU")
     return perplexity(Session(model, device, **FP32_PROPERTIES).prefill, text)
 
 
+def parity(checkpoint: Path, ir: Path, device: str = "CPU") -> list[dict]:
+    """Parity rows of an FP16 IR folder and the transformers model of its checkpoint, all computed in FP32.
+
+    The logits of every token of a prompt and the next tokens are compared with PyTorch. The tokens over HTTP, of
+    requests one by one and all at once, are compared with those of openvino_genai in this process.
+    """
+    import torch
+
+    reference, tokenizer = load_torch(checkpoint)
+    chat = [{"role": "user", "content": "Explain in two sentences why the sky is blue."}]
+    ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+    ids = ids["input_ids"]  # [1, tokens of the prompt]
+    options = {"attention_mask": torch.ones_like(ids), "pad_token_id": tokenizer.pad_token_id, "do_sample": False}
+    with torch.inference_mode():
+        logits = reference(ids).logits  # [1, tokens of the prompt, vocabulary]
+        tokens = reference.generate(ids, min_new_tokens=PARITY_TOKENS, max_new_tokens=PARITY_TOKENS, **options)
+    session = Session(ir / MODEL_XML, device, **FP32_PROPERTIES)
+    rows = [
+        compare.parity("logits of every prompt token", session.prefill(ids.numpy()), logits, 1e-2),
+        compare.parity(
+            f"{PARITY_TOKENS} greedy tokens",
+            session.generate(ids.numpy(), PARITY_TOKENS),
+            tokens[:, ids.shape[1] :],
+            0,
+        ),
+    ]
+    questions = [f"Tell me something about the number {number}." for number in range(PARITY_REQUESTS)]
+    with repository.temporary("exact", ir, device=device, plugin_config=FP32_PROPERTIES) as folder:
+        with serve(folder, quiet=True) as server, Client(server.url) as client:
+            alone = _replies(client, questions, at_once=1)
+            together = _replies(client, questions, at_once=len(questions))
+    expected = _token_table(tokenizer, _generate(ir, questions, device))
+    for how, answers in (("one by one", alone), ("eight at once", together)):
+        rows.append(compare.parity(f"over HTTP, {how}: greedy tokens", _token_table(tokenizer, answers), expected, 0))
+    return rows
+
+
+def _replies(client: Client, questions: Sequence[str], at_once: int) -> list[str]:
+    ask = partial(client.chat, max_tokens=REQUEST_TOKENS, temperature=0)
+    with ThreadPoolExecutor(at_once) as threads:
+        return [reply.answer for reply in threads.map(ask, questions)]
+
+
+def _generate(ir: Path, questions: Sequence[str], device: str) -> list[str]:
+    """The answers of openvino_genai in this process, in FP32, one by one."""
+    import openvino_genai as genai
+
+    pipeline = genai.LLMPipeline(str(ir), device, **FP32_PROPERTIES)
+    tokenizer = pipeline.get_tokenizer()
+    settings = {"max_new_tokens": REQUEST_TOKENS, "do_sample": False, "apply_chat_template": False}
+    chats = [[{"role": "user", "content": question}] for question in questions]
+    prompts = [tokenizer.apply_chat_template(chat, add_generation_prompt=True) for chat in chats]
+    return [pipeline.generate(prompt, **settings) for prompt in prompts]
+
+
+def _token_table(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> np.ndarray:
+    """The token ids of texts as rows of equal length, filled with -1."""
+    rows = [tokenizer(text)["input_ids"] for text in texts]
+    table = np.full((len(rows), 2 * REQUEST_TOKENS), -1)
+    for row, ids in zip(table, rows, strict=True):
+        row[: len(ids)] = ids
+    return table
+
+
+def examine(answers: Sequence[str], checkpoint: Path, ir: Path, compressed: Path, device: str = "CPU") -> list[dict]:
+    """The quality rows of the notebook, at INT4.
+
+    answers: of the server to NOTEBOOK_QUESTIONS. ir: the FP16 IR folder. compressed: the INT4 IR folder.
+    """
+    reference, tokenizer = load_torch(checkpoint)
+    expected = ask_torch(reference, tokenizer, NOTEBOOK_QUESTIONS)
+    few = {"questions": NOTEBOOK_QUESTIONS, "max_fewer": NOTEBOOK_MAX_FEWER}
+    text = tokenize(ir, "evaluation")[:, :NOTEBOOK_PERPLEXITY_TOKENS]  # [1, tokens]
+    value = ir_perplexity(compressed / MODEL_XML, text, device)
+    scrambled_value = ir_perplexity(scrambled(ir), text[:, :128], device)
+    metric = f"perplexity of {NOTEBOOK_PERPLEXITY_TOKENS} tokens"
+    rows = perplexity_rows({SERVED: value}, perplexity(torch_logits(reference), text), scrambled_value, metric)
+    return answer_rows({SERVED: answers}, expected, **few) + rows
+
+
+def is_correct(answer: str, pattern: str) -> bool:
+    """Whether an answer matches the pattern of its question."""
+    return bool(re.search(pattern, answer, re.IGNORECASE))
+
+
 def answer_rows(
     answers: Mapping[str, Sequence[str]],
     expected: Sequence[str],
@@ -217,7 +307,8 @@ def answer_rows(
     rows = []
     for precision, given in answers.items():
         correct = count_correct(given, questions)
-        rows.append(compare.quality(metric, precision, correct, reference, threshold, "higher"))
+        count, goal = len(questions), round(GOAL * len(questions))
+        rows.append(compare.quality(metric, precision, correct, reference, threshold, "higher", goal=goal, of=count))
     controls = {}
     if scrambled_answers is not None:
         controls["scrambled weights"] = count_correct(scrambled_answers, questions)
