@@ -88,10 +88,10 @@ class MovieLens:
         """int [movies + 1]: how often each movie occurs before the held-out ends."""
         return np.bincount(self.training_items, minlength=self.sizes[1])
 
-    def candidates(self, history: np.ndarray, count: int) -> np.ndarray:
-        """The ids of the most popular movies outside a history, at most `count`, the most popular first."""
+    def candidates(self, without: np.ndarray, count: int) -> np.ndarray:
+        """The ids of the most popular movies other than these, at most `count`, the most popular first."""
         order = np.argsort(-self.popularity)
-        return order[(self.popularity[order] > 0) & ~np.isin(order, history)][:count]
+        return order[(self.popularity[order] > 0) & ~np.isin(order, without)][:count]
 
     def positions(self, held_out: bool) -> tuple[np.ndarray, np.ndarray]:
         """User ids and positions in their sequences [n] of the items to predict: the held-out ends, or all before."""

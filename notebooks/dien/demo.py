@@ -35,7 +35,7 @@ books, by numbers without titles."""
 ATTENTION = """### Attention weights: they scale a gate of the second GRU, and are no reason for the score
 
 On average the weights of this model rise towards the latest movies, whatever the candidate is. In most histories the
-same movie has the largest weight for every candidate. Click several rows to see it."""
+same movie has the largest weight for almost every candidate. Click several rows to see it."""
 
 
 def make_demo(model: str = "tiny", device: str = "CPU", ir: Path | None = None) -> gr.Blocks:
@@ -55,8 +55,8 @@ def make_demo(model: str = "tiny", device: str = "CPU", ir: Path | None = None) 
         run = gr.Button("Rank", variant="primary")
         gr.Examples([[list(ADVENTURES)], [list(CARTOONS)]], history, example_labels=["Adventures", "Cartoons"])
         headers = ["rank", "movie", "genres", "probability"]
-        widths = ["10%", "45%", "30%", "15%"]
-        table = gr.Dataframe(headers=headers, label="Ranked", interactive=False, wrap=True, column_widths=widths)
+        look = {"wrap": True, "column_widths": ["8%", "43%", "32%", "17%"], "max_height": 800}
+        table = gr.Dataframe(headers=headers, label="Ranked", interactive=False, **look)
         gr.Markdown(ATTENTION)
         picture = gr.Plot(label="Attention over the history")
         ranked = gr.State()  # the user and the history that the table belongs to

@@ -67,13 +67,16 @@ def network_picture() -> Figure:
     return figure
 
 
-def attention_picture(titles: Sequence[str], attention: np.ndarray, candidate: str) -> Figure:
-    """Bars of the attention [n] over a history of n titles, oldest on top, for one candidate."""
+def attention_picture(titles: Sequence[str], attention: np.ndarray, candidate: str, steps: int | None = None) -> Figure:
+    """Bars of the attention [n] over the last n titles of a history, oldest on top, for one candidate.
+
+    steps: how many titles the whole history has, by default n.
+    """
     figure = Figure(figsize=(8, 1.1 + 0.26 * len(titles)), dpi=110, layout="constrained")
     axes = figure.subplots()
     axes.barh(range(len(titles)), attention, color=BAR)
     axes.set_xlim(0, max(0.6, 1.05 * max(attention)))  # alike for most candidates
-    axes.axvline(1 / len(titles), color=LINE, linestyle="--", linewidth=0.9)
+    axes.axvline(1 / (steps or len(titles)), color=LINE, linestyle="--", linewidth=0.9)
     axes.set_yticks(range(len(titles)), titles, fontsize=9, color=INK)
     axes.invert_yaxis()
     axes.tick_params(labelsize=9)

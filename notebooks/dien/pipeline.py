@@ -114,7 +114,7 @@ class ClickModel:
         self.properties = defaults | properties
         if cache is not None:
             self.properties["CACHE_DIR"] = str(ir_path.parent / "cache" if cache == "beside" else cache)
-        self._queues: dict[int, tuple[ov.CompiledModel, ov.AsyncInferQueue]] = {}
+        self._graphs: dict[int, tuple[ov.CompiledModel, list[ov.InferRequest]]] = {}
         self._lock = Lock()
 
     def score(self, user_ids, item_ids, category_ids, histories, history_categories) -> np.ndarray:
@@ -146,31 +146,28 @@ class ClickModel:
         inputs = {name: np.ascontiguousarray(values) for name, values in inputs.items()}  # requests read them in place
         result = {"y_hat": np.empty((rows, 2), np.float32), "attention": np.empty((rows, length), np.float32)}
         with self._lock:
-            queue = self._queue(length)[1]
-            pieces = self._pieces(rows, len(queue))
-            if len(pieces) == 1:  # a single piece runs in this thread, which is faster than the queue's
-                queue[0].infer(inputs, share_inputs=True)
-                _copy_result(queue[0], (result, pieces[0]))
+            requests = self._graph(length)[1]
+            pieces = self._pieces(rows, len(requests))
+            if len(pieces) == 1:  # a single piece runs in this thread, which is faster than in another
+                requests[0].infer(inputs, share_inputs=True)
+                _copy_result(requests[0], result, pieces[0])
             else:
-                for piece in pieces:
-                    part = {name: values[piece] for name, values in inputs.items()}
-                    queue.start_async(part, (result, piece), share_inputs=True)
-                queue.wait_all()
+                _run_in_parallel(requests, inputs, result, pieces)
         return result["y_hat"], result["attention"]
 
     def compiled(self, length: int) -> ov.CompiledModel:
         """The graph for exactly `length` steps, compiled on its first use."""
         with self._lock:
-            return self._queue(length)[0]
+            return self._graph(length)[0]
 
-    def _queue(self, length: int) -> tuple[ov.CompiledModel, ov.AsyncInferQueue]:
-        if length not in self._queues:
+    def _graph(self, length: int) -> tuple[ov.CompiledModel, list[ov.InferRequest]]:
+        """The graph for `length` steps, and as many requests as the device runs best in parallel."""
+        if length not in self._graphs:
             graph = shorten(self.model, length)
             compiled = ov.Core().compile_model(graph, self.device, self.properties)
-            queue = ov.AsyncInferQueue(compiled)
-            queue.set_callback(_copy_result)
-            self._queues[length] = compiled, queue
-        return self._queues[length]
+            count = compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
+            self._graphs[length] = compiled, [compiled.create_infer_request() for _ in range(count)]
+        return self._graphs[length]
 
     def _pieces(self, rows: int, streams: int) -> list[slice]:
         """The pieces of a batch that run in parallel: a single one when scores depend on the batch."""
@@ -255,8 +252,30 @@ def _flat_ids(name: str, rows: list, limit: int) -> tuple[np.ndarray, np.ndarray
     return numbers.astype(np.int64), sizes
 
 
-def _copy_result(request: ov.InferRequest, destination: tuple[dict[str, np.ndarray], slice]) -> None:
+def _run_in_parallel(
+    requests: Sequence[ov.InferRequest],
+    inputs: dict[str, np.ndarray],
+    result: dict[str, np.ndarray],
+    pieces: Sequence[slice],
+) -> None:
+    """Run the pieces of a batch, each request one after another of them, and fill the rows of `result`.
+
+    An AsyncInferQueue would do the same. But its callbacks are Python objects, and a model that is deleted just after
+    they ran can wait forever: for a thread that waits for Python's lock.
+    """
+    count = len(requests)
+    for number, piece in enumerate(pieces):
+        request = requests[number % count]
+        if number >= count:
+            request.wait()
+            _copy_result(request, result, pieces[number - count])
+        request.start_async({name: values[piece] for name, values in inputs.items()}, share_inputs=True)
+    for number in range(max(0, len(pieces) - count), len(pieces)):
+        requests[number % count].wait()
+        _copy_result(requests[number % count], result, pieces[number])
+
+
+def _copy_result(request: ov.InferRequest, result: dict[str, np.ndarray], piece: slice) -> None:
     """Copy the outputs of a piece to its rows in the outputs of the batch."""
-    result, piece = destination
     for name, values in result.items():
         values[piece] = request.get_tensor(name).data

@@ -11,4 +11,4 @@ PRINTS = r"^0\.\d+ 0\.\d+$"
 
 @contextmanager
 def needs(scratch: Path) -> Iterator[dict[str, str]]:
-    yield {"MODEL_FILE": str(convert.prepare("tiny", "FP32"))}
+    yield {"path/to/model": str(convert.prepare("tiny", "FP32").parent)}

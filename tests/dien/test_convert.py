@@ -1,5 +1,7 @@
 """The converted graphs: what fuses, what does not, and that INT8 stays close."""
 
+import json
+import re
 from collections import Counter
 
 import numpy as np
@@ -10,6 +12,7 @@ from notebooks.dien.convert import convert, convert_loop, prepare, quantize
 from notebooks.dien.pipeline import ClickModel
 from tests.dien.conftest import STEPS
 from tests.dien.small import EXACT, batch, network, ragged, run
+from utils.paths import ROOT
 
 
 def executed(compiled: ov.CompiledModel) -> Counter:
@@ -74,3 +77,14 @@ def test_bad_arguments_are_sentences(tmp_path):
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ValueError, match="There is no INT4 of 'tiny'"):
         prepare("tiny", "INT4")
+
+
+def test_what_the_notebook_quotes_is_in_the_modules():
+    folder = ROOT / "notebooks" / "dien"
+    cells = json.loads((folder / "dien.ipynb").read_text(encoding="utf-8"))["cells"]
+    text = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    blocks = [block for block in re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S) if "copy from" not in block]
+    modules = [(folder / name).read_text(encoding="utf-8").splitlines() for name in ("convert.py", "pipeline.py")]
+    source = {line.strip() for module in modules for line in module}
+    assert len(blocks) == 3
+    assert not [line for block in blocks for line in block.splitlines() if line.strip() not in source | {""}]

@@ -17,6 +17,7 @@ def test_sequences_are_in_time_order_and_genres_are_the_first(small):
     assert [small.movies[movie - 1] for movie in small.sequences[2][:3]] == ["Movie 03", "Movie 04", "Movie 05"]
     assert small.genres == ["Action", "Comedy", "Drama"]
     assert small.sizes == (7, 26, 4)
+    assert [small.movie_genres[movie - 1] for movie in small.sequences[2][:3]] == ["Drama", "Comedy, Drama", "Action"]
     assert [small.genres[c - 1] for c in small.category[small.sequences[2][:3]]] == ["Drama", "Comedy", "Action"]
 
 
@@ -52,6 +53,14 @@ def test_popularity_samples_by_popularity():
     assert real.popularity[drawn].mean() > 2 * real.popularity[uniform].mean()
     with pytest.raises(ValueError, match="choose one of uniform, popularity"):
         real.negatives(np.array([1]), "random", np.random.default_rng(0))
+
+
+def test_candidates_are_popular_and_new(small):
+    history = small.sequences[2][:10]
+    candidates = small.candidates(without=history, count=3)
+    counts = small.popularity[candidates]
+    assert len(candidates) == 3 and not set(candidates) & {0, *history}
+    assert (np.diff(counts) <= 0).all() and counts[0] == np.delete(small.popularity, history).max()
 
 
 def test_the_test_set_holds_a_negative_for_every_positive(small):

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from notebooks.dien import pipeline
 from notebooks.dien.pipeline import ClickModel, shorten
 from tests.dien.conftest import STEPS
 from tests.dien.small import EXACT, SIZES, batch, network, ragged, run
@@ -86,6 +87,17 @@ def test_pieces_of_a_batch_come_back_in_their_places(model, monkeypatch):
     assert np.abs(scores - whole).max() < 1e-6
     for ours, theirs in zip(attention, whole_attention, strict=True):
         assert np.abs(ours - theirs).max() < 1e-6
+
+
+def test_requests_take_one_piece_after_another(model, independent):
+    inputs = batch([4, 3, 2, 1, 4, 4, 3], width=4)
+    requests = [model.compiled(4).create_infer_request() for _ in range(2)]
+    result = {"y_hat": np.zeros((7, 2), np.float32), "attention": np.zeros((7, 4), np.float32)}
+    pieces = [slice(0, 1), slice(1, 3), slice(3, 4), slice(4, 6), slice(6, 7)]
+    pipeline._run_in_parallel(requests, inputs, result, pieces)
+    expected = run(independent, inputs)
+    assert np.abs(result["y_hat"] - expected["y_hat"]).max() < 1e-5
+    assert np.abs(result["attention"] - expected["att_alphas"]).max() < 1e-5
 
 
 def test_a_cut_out_of_wider_arrays_is_read_as_it_is(model, independent, monkeypatch):

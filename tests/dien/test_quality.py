@@ -45,10 +45,12 @@ def test_quality_and_ablations_pass_and_make_a_table(few, tmp_path, monkeypatch)
     assert {row["precision"] for row in rows if "controls" not in row} == {"FP32", "BF16", "INT8"}
     assert len([row for row in rows if "controls" in row]) == 8
     table = quality.ablation_table(rows, ablations)
-    assert [line[0] for line in table.rows] == ["DIEN, the program's gate", "sum pooling", quality.SHUFFLED]
+    names = ["DIEN with the program's gate (tiny)", "sum pooling", quality.UNGATED, quality.SHUFFLED]
+    assert [line[0] for line in table.rows] == names
     expected = next(row["reference"] for row in rows if row["metric"] == "AUC, popularity negatives")
     assert table.rows[0][2] == f"{expected:.4f}"
-    assert table.rows[2][1] == f"{ablations[0]['value']:.4f}"
+    values = [f"{row['value']:.4f}" for row in ablations]
+    assert [line[1] for line in table.rows[1:]] == values[:3] and [line[2] for line in table.rows[1:]] == values[3:]
 
 
 def test_parity_holds_at_all_lengths_and_in_the_authors_form(tmp_path):

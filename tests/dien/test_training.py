@@ -22,7 +22,7 @@ def small(tmp_path, monkeypatch) -> data.MovieLens:
 
 @pytest.mark.parametrize("form", training.FORMS)
 def test_training_lowers_the_loss_and_what_is_saved_comes_back(form, small, tmp_path):
-    network = training.train(form, epochs=12)
+    network = training.train(form, epochs=20)
     assert not network.training
     users, places = small.positions(held_out=False)
     fresh = DIEN(network.config)
