@@ -70,16 +70,17 @@ def prepare(model: str = "tiny", precision: str = "FP16") -> Path:
     )
 
 
-def better_weights(model: str, target: ov.Model) -> tuple[dict[str, Int4Weight], Path]:
-    """Better 4-bit weights than those of `target`, for InsertWeights, and an IR folder of the same quality.
+def better_weights(model: str, target: ov.Model, donor: Path | None = None) -> dict[str, Int4Weight]:
+    """Better 4-bit weights than those of `target`, for InsertWeights.
 
-    They are the arrays of a GPTQ checkpoint, or else the result of NNCF's scale estimation.
+    They are the arrays of a GPTQ checkpoint, or else those of `donor`, an IR folder that was compressed with NNCF's
+    scale estimation (by default the one of `prepare`).
     """
     path = weights.resolve(MODELS[model]["checkpoint"])
     if _is_gptq(path):
-        return read_gptq(path), prepare(model, "FP16")
-    donor = prepare(model, "INT4 scale estimation")
-    return weights_from(ov.Core().read_model(donor / MODEL_XML), target), donor
+        return read_gptq(path)
+    donor = donor or prepare(model, "INT4 scale estimation")
+    return weights_from(ov.Core().read_model(donor / MODEL_XML), target)
 
 
 def prepare_wide(model: str = "tiny") -> Path:
@@ -101,6 +102,7 @@ def to_onnx(checkpoint: Path, folder: Path) -> None:
     with TemporaryDirectory() as scratch:
         builder = [sys.executable, "-m", "onnxruntime_genai.models.builder"]
         options = ["-p", "int4", "-e", "cpu", "-c", scratch, "-i", checkpoint, "-o", folder]
+        options += ["--extra_options", "prune_lm_head=true"]  # logits of the last token only, as with InsertSlice
         offline = os.environ | {"HF_HUB_OFFLINE": "1"}  # all files are on disk
         subprocess.run([*builder, *options], check=True, env=offline, capture_output=True)
 

@@ -11,4 +11,4 @@ PRINTS = r"InsertSlice: changed[^$]*Paris"
 
 @contextmanager
 def needs(scratch: Path) -> Iterator[dict[str, str]]:
-    yield {"MODEL_FOLDER": str(convert.prepare("tiny", "FP16"))}
+    yield {"path/to/model": str(convert.prepare("tiny", "FP16"))}

@@ -1,14 +1,14 @@
 """Speed and memory of customized graphs and other runtimes: `python -m notebooks.graph_customization.measuring`.
 
-The notebook measures `generation` live. Time and memory against the prompt length take minutes to measure. This command
+The notebook measures `generation` live. Time and memory against the prompt length take minutes to measure: the command
 writes them to results/bench/graph_customization.json.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from functools import cache, partial
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -74,14 +74,15 @@ def prompt_curve(rounds: int = 3, lengths: tuple[int, ...] = PROMPT_LENGTHS) -> 
 
 
 @bench.live
-def generation(model: str = "tiny", rounds: int = 3) -> list[dict]:
+def generation(folders: Mapping[str, Path], model: str = "tiny", rounds: int = 3) -> list[dict]:
     """Speed rows: time to the first token and decoding, of OpenVINO and of other runtimes.
 
-    All are timed alternately in one run. Every call gets a new random prompt, because openvino_genai caches earlier
-    prompts. The ratio is to PyTorch at its faster precision on this machine, which is the one that OpenVINO chooses.
+    folders: IR folders by precision, "FP16" and "INT4". All are timed alternately in one run. Every call gets a new
+    random prompt, because openvino_genai caches earlier prompts. The ratio is to PyTorch at its faster precision on
+    this machine, which is the one that OpenVINO chooses.
     """
     rng = np.random.default_rng(0)
-    runtimes = _runtimes(model)
+    runtimes = _runtimes(folders, model)
     rows = []
     for workload, prompt, count, unit in (
         (FIRST, PREFILL_TOKENS, 1, "prompt tokens/s"),
@@ -109,15 +110,15 @@ def generation(model: str = "tiny", rounds: int = 3) -> list[dict]:
     return rows
 
 
-def limits(rows: list[dict], model: str = "tiny") -> dict[str, float]:
+def limits(rows: list[dict], folder: Path) -> dict[str, float]:
     """Notes: the share of the machine's memory bandwidth and arithmetic that OpenVINO uses, measured now.
 
-    A decoded token reads every weight once. A prompt token costs two operations for each weight of the layers. The
-    output layer runs for the last token only.
+    folder: an IR folder of the model, for its configuration. A decoded token reads every weight once. A prompt token
+    costs two operations for each weight of the layers. The output layer runs for the last token only.
     """
     decode, first = (_fastest(rows, workload) for workload in (DECODE, FIRST))
     gigabytes = decode["model_mb"] / 1e3
-    config = json.loads((convert.prepare(model) / "config.json").read_text(encoding="utf-8"))
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     hidden, mlp = config["hidden_size"], config["intermediate_size"]
     kv = hidden * config["num_key_value_heads"] // config["num_attention_heads"]
     weights = config["num_hidden_layers"] * (2 * hidden * hidden + 2 * hidden * kv + 3 * hidden * mlp)
@@ -142,12 +143,10 @@ def _weights_mb(folder: Path) -> float:
     return bench.size_mb((folder / convert.MODEL_XML).with_suffix(".bin"))
 
 
-@cache
-def _runtimes(model: str) -> dict[tuple[str, str], tuple[Generate, float]]:
+def _runtimes(folders: Mapping[str, Path], model: str) -> dict[tuple[str, str], tuple[Generate, float]]:
     """(runtime, precision) -> its function that generates tokens, and the size of its weights in MB."""
     runtimes: dict[tuple[str, str], tuple[Generate, float]] = {}
-    fp16, int4 = convert.prepare(model), convert.prepare(model, "INT4 scale estimation")
-    for precision, folder in (("FP16", fp16), ("INT4", int4)):
+    for precision, folder in folders.items():
         for name in ("base", "sliced"):
             session = Session(graph(folder, name == "sliced"))
             runtimes[f"openvino {name}", precision] = (session.generate, _weights_mb(folder))
@@ -212,12 +211,9 @@ def _prompt(length: int) -> np.ndarray:
 
 
 def main() -> None:
+    folders = {"FP16": convert.prepare(), "INT4": convert.prepare(precision="INT4 scale estimation")}
     with bench.exclusive() as load:
-        generated = generation(rounds=7)
-        notes = limits(generated) | load
+        generated = generation(folders, rounds=7)
+        notes = limits(generated, folders["FP16"]) | load
         rows = generated + prompt_curve(rounds=5)
     report.save_bench("graph_customization", rows, notes)
-
-
-if __name__ == "__main__":
-    main()
