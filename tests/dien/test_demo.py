@@ -1,5 +1,7 @@
 """The demo: its functions, over gradio_client, and in a real browser. Runs on the tiny model."""
 
+import re
+
 import pytest
 from gradio_client import Client
 
@@ -76,7 +78,7 @@ def test_a_visitor_sees_ranking_and_attention(address, visit):
         # The page opens with the default history ranked
         expect(page.get_by_text(adventures[0][1]).first).to_be_visible(timeout=60_000)
         picture = page.get_by_role("img").last
-        expect(picture).to_be_visible(timeout=30_000)
+        expect(picture).to_have_attribute("src", re.compile("^data:"), timeout=30_000)
 
         # A click on another row shows another candidate's attention
         first = picture.get_attribute("src")
