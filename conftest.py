@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+OUTPUT_TIMEOUT_S = 120  # for a cell's output to arrive after its reply
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Workers side by side share the cores: threads of PyTorch that spin would only keep each other waiting."""
@@ -18,6 +20,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.suffix != ".ipynb")
+    for item in items:
+        if item.path.suffix == ".ipynb":  # nbval's 5 seconds are too few when the other worker has the cores
+            item.output_timeout = OUTPUT_TIMEOUT_S
 
 
 @pytest.hookimpl(wrapper=True)

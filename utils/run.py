@@ -29,7 +29,7 @@ class CellFailed(RuntimeError):
 
 
 class PeakMemory:
-    """The most memory in GB that the processes started by this one take together during the `with` block.
+    """The most memory in GB that the processes started in the `with` block by this one take together.
 
     It is sampled, and memory that processes share counts in each of them.
     """
@@ -40,6 +40,7 @@ class PeakMemory:
         self._thread = threading.Thread(target=self._sample, daemon=True)
 
     def __enter__(self) -> "PeakMemory":
+        self._earlier = set(psutil.Process().children(recursive=True))
         self._thread.start()
         return self
 
@@ -51,7 +52,7 @@ class PeakMemory:
         process = psutil.Process()
         while not self._done.wait(SAMPLED_S):
             total = 0
-            for child in process.children(recursive=True):
+            for child in set(process.children(recursive=True)) - self._earlier:
                 with suppress(psutil.Error):  # it has ended
                     total += child.memory_info().rss
             self.gb = max(self.gb, total / preflight.GB)
