@@ -12,8 +12,8 @@ import torch
 from notebooks.deepseek_serving import convert
 from notebooks.deepseek_serving.measuring import bench, quality
 from notebooks.deepseek_serving.pipeline import Client
+from tests import examinations
 from tests.deepseek_serving.scripted import Scripted
-from utils import compare, report
 from utils.models.llm import MODEL_XML
 
 
@@ -99,20 +99,10 @@ def stubbed_models(monkeypatch, tmp_path):
     monkeypatch.setattr(quality.convert, "checkpoint_folder", lambda model: tmp_path)
 
 
-def test_the_examination_writes_what_the_notebook_shows(stubbed_models, monkeypatch, tmp_path):
-    """The stored one passes, too, and has every precision."""
-    stored = report.examination("deepseek_serving")
-    monkeypatch.setattr(report, "EXAMINATIONS", tmp_path)
-    quality.main()
-    written = report.examination("deepseek_serving")
-
-    def labels(results):
-        return [(row["metric"], row["precision"], row.get("control")) for row in results["quality"]]
-
-    assert labels(stored) == labels(written)
-    compare.check(stored["quality"])
+def test_the_examination_has_every_precision_and_the_stored_one_passes(stubbed_models, tmp_path):
+    stored = examinations.check("deepseek_serving", quality, {}, tmp_path)
     for metric in ("right answers of 48", "perplexity"):
-        assert {precision for name, precision, _ in labels(stored) if name == metric} == {*convert.PRECISIONS, None}
+        assert {row["precision"] for row in stored if row["metric"] == metric} == {*convert.PRECISIONS, None}
 
 
 def test_the_small_model_knows_two_thirds_and_the_scrambled_one_nothing(tmp_path):

@@ -10,6 +10,7 @@ from notebooks.gpt_sovits.measuring import quality
 from notebooks.gpt_sovits.measuring.quality import SAME, Trial
 from notebooks.gpt_sovits.network.reference import Reference
 from notebooks.gpt_sovits.pipeline import Timings, Utterance, VoiceCloner
+from tests import examinations
 from tests.gpt_sovits import standin
 from utils import compare, report
 from utils.models import llm, parts
@@ -249,20 +250,10 @@ def test_pipeline_and_pytorch_are_judged_by_the_same_call(checkpoint, ir, voice,
     assert mixed.tolist() != plain.tolist()
 
 
-def test_the_examination_writes_what_the_notebook_shows(monkeypatch, tmp_path, judge):
-    """The stored one passes, too, and has every precision."""
-    monkeypatch.setattr(report, "EXAMINATIONS", tmp_path)
+def test_the_examination_has_every_precision_and_the_stored_one_passes(tmp_path, judge):
     stubs = {"Reference": lambda checkpoint: Toy(), "read_voices": lambda: VOICES, "HELD_OUT": SENTENCES, "TRIALS": 3}
-    stubs |= {"prepared_judge": lambda trials: judge, "factories_of": lambda *_: dict.fromkeys(parts.PRECISIONS, Toy)}
-    for name, stub in stubs.items():
-        monkeypatch.setattr(quality, name, stub)
-    monkeypatch.setattr(quality.convert, "prepare", lambda *_: None)
-    monkeypatch.setattr(quality.weights, "resolve", lambda *_: None)
-    quality.main()
-    written = report.examination("gpt_sovits")
-    monkeypatch.undo()
-    stored = report.examination("gpt_sovits")
-    compare.check(stored["quality"])
-    metrics = {(row["metric"], row.get("control")) for row in stored["quality"]}
-    assert metrics == {(row["metric"], row.get("control")) for row in written["quality"]}
-    assert {row["precision"] for row in stored["quality"]} == {"FP32", *parts.PRECISIONS, None}
+    stubs |= {"prepared_judge": lambda trials: judge, "convert.prepare": lambda *_: None}
+    stubs |= {"factories_of": lambda *_: dict.fromkeys(("FP32", *parts.PRECISIONS), Toy)}
+    stubs |= {"weights.resolve": lambda *_: None}
+    stored = examinations.check("gpt_sovits", quality, stubs, tmp_path)
+    assert {row["precision"] for row in stored} == {"FP32", *parts.PRECISIONS, None}

@@ -5,6 +5,7 @@ import pytest
 from notebooks.minicpm_v.measuring import quality
 from notebooks.minicpm_v.network.reference import Reference
 from notebooks.minicpm_v.pipeline import VisionChat
+from tests import examinations
 from utils import compare, report
 from utils.drawn_world.questions import KINDS
 from utils.models import llm, parts
@@ -120,22 +121,12 @@ def test_pytorch_and_the_pipeline_say_the_same(trials, checkpoint_2_6, ir_2_6):
     assert quality.agreement(said, said, reference.token_ids) == 1 > quality.agreement(whole, said, reference.token_ids)
 
 
-def test_the_examination_has_every_precision_and_the_stored_one_passes(trials, monkeypatch, tmp_path):
+def test_the_examination_has_every_precision_and_the_stored_one_passes(trials, tmp_path):
     knowing, counts = Knowing(trials), []
-    monkeypatch.setattr(report, "EXAMINATIONS", tmp_path)
     knowing.token_ids = letters
     stubs = {"Reference": lambda checkpoint: knowing, "VisionChat": lambda folder: knowing}
     stubs |= {"trials": lambda count: counts.append(count) or trials}
-    for name, stub in stubs.items():
-        monkeypatch.setattr(quality, name, stub)
-    monkeypatch.setattr(quality.convert, "prepare", lambda *_: None)
-    monkeypatch.setattr(quality.weights, "resolve", lambda *_: None)
-    quality.main()
-    written = report.examination("minicpm_v")
-    monkeypatch.undo()
-    stored = report.examination("minicpm_v")
-    compare.check(stored["quality"])
+    stubs |= dict.fromkeys(("convert.prepare", "weights.resolve"), lambda *_: None)
+    stored = examinations.check("minicpm_v", quality, stubs, tmp_path)
     assert counts == [quality.TRIALS]
-    for field in ("metric", "precision", "control"):
-        assert [row.get(field) for row in stored["quality"]] == [row.get(field) for row in written["quality"]]
-    assert {row["precision"] for row in stored["quality"]} == {*parts.PRECISIONS, None}
+    assert {row["precision"] for row in stored} == {*parts.PRECISIONS, None}

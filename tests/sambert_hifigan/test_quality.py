@@ -9,6 +9,7 @@ from notebooks.sambert_hifigan import data
 from notebooks.sambert_hifigan.measuring import quality
 from notebooks.sambert_hifigan.network.reference import Reference
 from notebooks.sambert_hifigan.pipeline import FP32_PROPERTIES, Synthesizer
+from tests import examinations
 from tests.sambert_hifigan.small import KINDS, NAMES
 from utils import compare, paths, report
 from utils.speech import judging
@@ -147,29 +148,21 @@ def test_a_voice_without_an_embedding_is_known_by_what_it_says(kind, checkpoints
     assert {voice.shape for voice in known.values()} == {(256,)}
 
 
-def test_the_examination_has_every_metric_and_the_stored_one_passes(judge, monkeypatch, tmp_path):
-    monkeypatch.setattr(report, "EXAMINATIONS", tmp_path)
-    monkeypatch.setattr(quality, "Synthesizer", lambda folder, **properties: SimpleNamespace(speakers=list(VOICES)))
-    monkeypatch.setattr(quality, "ConvertedVoice", lambda synthesizer: Toy())
-    monkeypatch.setattr(quality, "Reference", lambda voice, synthesizer: Toy())
-    monkeypatch.setattr(quality, "known_voices", lambda *_: VOICES)
-    monkeypatch.setattr(quality, "Voiceprint", lambda encoder: Voiceprint())
-    monkeypatch.setattr(quality, "trials", lambda speakers, count: TRIALS if count == quality.TRIALS else [])
-    stubs = {"Recogniser": lambda folder: recognise, "MOS": lambda path: opinion}
-    stubs |= dict.fromkeys(("prepare_recogniser", "prepare_encoder"), lambda: None)
-    for name, stub in stubs.items():
-        monkeypatch.setattr(quality.listening, name, stub)
-    monkeypatch.setattr(quality.convert, "prepare", lambda *_: None)
-    monkeypatch.setattr(quality.convert, "source", lambda *_: None)
-    monkeypatch.setattr(quality.weights, "fetch", lambda *_: None)
-    quality.main()
-    written = report.examination("sambert_hifigan")
-    monkeypatch.undo()
-    stored = report.examination("sambert_hifigan")
-    compare.check(stored["quality"])
-    for field in ("metric", "precision", "control"):
-        assert [row.get(field) for row in stored["quality"]] == [row.get(field) for row in written["quality"]]
-    assert {row["precision"] for row in stored["quality"]} == {"FP32", "FP16", "PyTorch", None}
+def test_the_examination_has_every_metric_and_the_stored_one_passes(judge, tmp_path):
+    stubs = {
+        "Synthesizer": lambda folder, **properties: SimpleNamespace(speakers=list(VOICES)),
+        "ConvertedVoice": lambda synthesizer: Toy(),
+        "Reference": lambda voice, synthesizer: Toy(),
+        "known_voices": lambda *_: VOICES,
+        "Voiceprint": lambda encoder: Voiceprint(),
+        "trials": lambda speakers, count: TRIALS if count == quality.TRIALS else [],
+        "listening.Recogniser": lambda folder: recognise,
+        "listening.MOS": lambda path: opinion,
+    }
+    prepared = ("listening.prepare_recogniser", "listening.prepare_encoder", "convert.prepare", "convert.source")
+    stubs |= dict.fromkeys((*prepared, "weights.fetch"), lambda *_: None)
+    stored = examinations.check("sambert_hifigan", quality, stubs, tmp_path)
+    assert {row["precision"] for row in stored} == {"FP32", "FP16", "PyTorch", None}
 
 
 def test_the_table_fails_a_precision_that_is_wrong(judge):

@@ -6,8 +6,9 @@ import pytest
 from notebooks.wav2lip.convert import prepare
 from notebooks.wav2lip.measuring import metrics, quality
 from notebooks.wav2lip.pipeline.detection import FaceDetector
+from tests import examinations
 from tests.wav2lip import small
-from utils import compare, report, weights
+from utils import weights
 
 GOALS = {"mouth correlation": 0.85, "mouth shape": 0.6, "lower face, PSNR (dB)": 40.0, "lower face, SSIM": 0.99}
 
@@ -109,28 +110,15 @@ class StubEvaluator:
         return 1.0
 
 
-def test_the_examination_writes_what_the_notebook_shows(monkeypatch, tmp_path):
-    """The stored one passes, too, and has every precision."""
-    stored = report.examination("wav2lip")
-    compare.check(stored["quality"])
-    monkeypatch.setattr(report, "EXAMINATIONS", tmp_path)
+def test_the_examination_has_every_precision_and_the_stored_one_passes(tmp_path):
     seeds = []
     stubs = {"prepared_evaluator": lambda trials, model: seeds.extend(trials) or StubEvaluator()}
     stubs |= {"calibration": lambda: [], "openvino_generator": lambda *_: None, "torch_generator": lambda *_: None}
-    for name, stub in stubs.items():
-        monkeypatch.setattr(quality, name, stub)
-    monkeypatch.setattr(quality.convert, "prepare", lambda *_: tmp_path)
-    monkeypatch.setattr(quality.convert, "load", lambda *_: None)
-    quality.main()
-    written = report.examination("wav2lip")
-
-    def labels(results):
-        return [(row["metric"], row["precision"], row.get("control")) for row in results["quality"]]
-
+    stubs |= {"convert.prepare": lambda *_: tmp_path, "convert.load": lambda *_: None}
+    stored = examinations.check("wav2lip", quality, stubs, tmp_path)
     assert seeds == [200, 201, 202, 203, 204, 205]
-    assert labels(written) == labels(stored)
     for metric in quality.MARGINS:
-        assert {precision for name, precision, _ in labels(stored) if name == metric} == {"FP32", "BF16", "INT8", None}
+        assert {row["precision"] for row in stored if row["metric"] == metric} == {"FP32", "BF16", "INT8", None}
 
 
 def test_generators_of_both_runtimes_draw_the_same(generator_ir):
