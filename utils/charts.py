@@ -112,16 +112,21 @@ def speed_bars(rows: Iterable[Mapping], workloads: Mapping[str, str]) -> Figure:
     axes_of = figure.subplots(len(panels), height_ratios=heights, squeeze=False).ravel()
     for axes, (title, own) in zip(axes_of, panels.items(), strict=True):
         names = [f"{row['runtime']} {row['precision']}" for row in own]
-        times = [row["median_ms"] for row in own]
-        colours = [PRECISIONS.get(row["precision"], COLOURS[0]) if is_ours(row) else PEER for row in own]
-        bars = axes.barh(names, times, color=colours)
-        ratios = (f"   {row['ratio_to_torch']:.2g}x" if row.get("ratio_to_torch") else "" for row in own)
-        labels = [f"{number(time)} ms{ratio}" for time, ratio in zip(times, ratios, strict=True)]
-        axes.bar_label(bars, labels, padding=4, fontsize=9, color=INK)
-        axes.invert_yaxis()
-        axes.set_xlim(0, 1.25 * max(times))
-        axes.tick_params(labelsize=9)
+        bars_of(axes, own, names, "median_ms", " ms")
         axes.set_xlabel("median time, ms (shorter is better)", fontsize=9, color=INK)
         axes.set_title(title, fontsize=10, color=INK, loc="left")
-        axes.spines[["top", "right"]].set_visible(False)
     return figure
+
+
+def bars_of(axes: Axes, rows: Sequence[Mapping], names: Sequence[str], field: str, unit: str = "") -> None:
+    """A bar for a field of each speed row, from top to bottom, with its number, unit and ratio to PyTorch."""
+    values = [row[field] for row in rows]
+    colours = [PRECISIONS.get(row["precision"], COLOURS[0]) if is_ours(row) else PEER for row in rows]
+    bars = axes.barh(names, values, color=colours)
+    ratios = (f"   {row['ratio_to_torch']:.2g}x" if row.get("ratio_to_torch") else "" for row in rows)
+    labels = [f"{number(value)}{unit}{ratio}" for value, ratio in zip(values, ratios, strict=True)]
+    axes.bar_label(bars, labels, padding=4, fontsize=9, color=INK)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.25 * max(values))
+    axes.tick_params(labelsize=9)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -8,8 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from utils.charts import COLOURS, INK, LINE, PEER, PRECISIONS
-from utils.tables import number
+from utils.charts import COLOURS, INK, LINE, PRECISIONS, bars_of
 
 PROMPT, ANSWER = LINE, "#d97a00"
 PEERS = {"llama.cpp": INK, "transformers": LINE}  # the colours of their lines
@@ -111,19 +110,10 @@ def throughput_bars(rows: Iterable[Mapping]) -> Figure:
     """Tokens per second over all clients: a bar for each speed row, with its ratio to PyTorch where it has one."""
     rows = list(rows)
     names = [f"{row['workload'].partition(',')[0]}, {row['runtime']} {row['precision']}" for row in rows]
-    speeds = [row["throughput"] for row in rows]
-    colours = [PRECISIONS[row["precision"]] if row["runtime"] == "openvino" else PEER for row in rows]
     figure = Figure(figsize=(9, 0.8 + 0.32 * len(rows)), dpi=110, layout="constrained")
     axes = figure.subplots()
-    bars = axes.barh(names, speeds, color=colours)
-    ratios = [f"   {row['ratio_to_torch']:.2g}x" if row.get("ratio_to_torch") else "" for row in rows]
-    labels = [f"{number(speed)}{ratio}" for speed, ratio in zip(speeds, ratios, strict=True)]
-    axes.bar_label(bars, labels, padding=4, fontsize=9, color=INK)
-    axes.invert_yaxis()
-    axes.set_xlim(0, 1.15 * max(speeds))
-    axes.tick_params(labelsize=9)
+    bars_of(axes, rows, names, "throughput")
     axes.set_xlabel("tokens per second, all clients together (longer is better)", fontsize=9, color=INK)
-    axes.spines[["top", "right"]].set_visible(False)
     return figure
 
 
