@@ -4,6 +4,7 @@ from .voice import (
     MODELS,
     PRECISIONS,
     Encoder,
+    calibration,
     decoder_step,
     duration_step,
     prepare,
