@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from itertools import pairwise
+from pathlib import Path
 
+from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -24,6 +27,28 @@ PRECISIONS = {  # the colour of each, in every figure
 PEER = "#b9c1cb"  # of runtimes other than OpenVINO
 COLOURS = ("#2a78b8", "#d97a00", "#23303f", "#8793a1")
 CONTROLS = ("o", "v", "s", "^")  # marks of the controls in the bars
+CHINESE = Path(__file__).parent / "fonts" / "NotoSansCJKsc-subset.otf"
+
+
+@cache
+def chinese() -> tuple[str, ...]:
+    """Fonts that have Latin and Chinese characters: give them to matplotlib as `fontfamily` of a text.
+
+    The Chinese font is one of this repository, so that figures look the same on every machine. See `has_glyphs`.
+    """
+    name = "Chinese subset"  # not the font's own name, which an installed font may have
+    font_manager.fontManager.ttflist.append(font_manager.FontEntry(fname=str(CHINESE), name=name))
+    return "DejaVu Sans", name
+
+
+def has_glyphs(text: str) -> bool:
+    """Whether the Chinese font has all characters of a text."""
+    return set(map(ord, text)) <= _glyphs()
+
+
+@cache
+def _glyphs() -> frozenset[int]:
+    return frozenset(font_manager.get_font(str(CHINESE)).get_charmap())
 
 
 def box(axes: Axes, x: float, y: float, label: str, fill: str = FILL, size: float = 9) -> Text:

@@ -1,5 +1,9 @@
 """Figures show the numbers that they are given."""
 
+import re
+import warnings
+from io import BytesIO
+
 import pytest
 from matplotlib.figure import Figure
 
@@ -45,3 +49,21 @@ def test_arrows_lead_from_box_to_box():
     charts.arrows(axes, boxes)
     ends = [(text.xyann, text.xy) for text in axes.texts if text not in boxes]
     assert ends == [((0, 0), (1, 0)), ((1, 0), (2, 0))]
+
+
+def test_chinese_characters_are_drawn():
+    """matplotlib warns about every character that no font has."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = Figure()
+        figure.text(0.5, 0.5, "请问 qǐng wèn", fontfamily=charts.chinese())
+        figure.savefig(BytesIO())
+    with pytest.warns(UserWarning, match="missing from font"):
+        figure.text(0.5, 0.5, "龘", fontfamily=charts.chinese())
+        figure.savefig(BytesIO())
+
+
+def test_the_chinese_font_has_its_characters():
+    characters = (charts.CHINESE.parent / "characters.txt").read_text(encoding="utf-8")
+    assert len(re.findall("[\u4e00-\u9fff]", characters)) > 600
+    assert charts.has_glyphs(characters.replace("\n", "")) and not charts.has_glyphs("龘")
