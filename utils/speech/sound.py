@@ -19,6 +19,9 @@ from utils import files
 BIT_RATE = 24_000  # bits/s of players in a notebook: 3 kB of file for a second of sound
 MPEG2_MAX_HZ = 24_000  # sample rate of MP3 at bit rates below MPEG1_MIN_BIT_RATE
 MPEG1_MIN_BIT_RATE = 32_000  # bits/s
+LOUDNESS_DB = -20.0  # of the speech parts of a sound, relative to full scale
+SPEECH_DB = -30.0  # parts this far below the loudest one are pauses
+PART_S, MAX_PEAK = 0.05, 0.97  # length of a part in seconds; largest sample
 
 
 def players(sounds: Mapping[str, np.ndarray], sample_rate: int) -> HTML:
@@ -29,6 +32,21 @@ def players(sounds: Mapping[str, np.ndarray], sample_rate: int) -> HTML:
         player = f'<audio controls preload="metadata" src="data:audio/mpeg;base64,{data}"></audio>'
         rows.append(f"<tr><td>{escape(name)}</td><td>{player}</td></tr>")
     return HTML(f"<table>{''.join(rows)}</table>")
+
+
+def same_loudness(samples: np.ndarray, sample_rate: int) -> np.ndarray:
+    """Samples [S] scaled so that the speech in them, without pauses, has LOUDNESS_DB; silence stays as it is.
+
+    A sound with high peaks stays quieter, so that nothing is clipped.
+    """
+    size = round(PART_S * sample_rate)
+    parts = np.pad(samples, (0, -len(samples) % size)).reshape(-1, size).astype(np.float64)
+    powers = (parts**2).mean(1)
+    if not powers.max(initial=0):
+        return samples
+    speech = powers[powers > powers.max() * 10 ** (SPEECH_DB / 10)].mean()
+    gain = min(10 ** (LOUDNESS_DB / 20) / speech**0.5, MAX_PEAK / np.abs(samples).max())
+    return (gain * samples).astype(np.float32)
 
 
 def to_int16(samples: np.ndarray) -> np.ndarray:

@@ -50,3 +50,18 @@ def test_what_holds_no_sound_is_refused(tmp_path):
         sound.read(tmp_path / "text.wav", 16_000)
     with pytest.raises(ValueError, match="does not exist"):
         sound.read(tmp_path / "none.wav", 16_000)
+
+
+def test_sounds_get_the_same_loudness_whatever_their_pauses():
+    tone = np.sin(2 * np.pi * 440 * np.arange(16_000) / 16_000).astype(np.float32)
+    with_pause = np.concatenate([0.01 * tone, np.zeros(48_000, np.float32)])
+    for samples in (tone, 0.03 * tone, with_pause):
+        levelled = sound.same_loudness(samples, 16_000)[:16_000]
+        assert 10 * np.log10((levelled**2).mean()) == pytest.approx(sound.LOUDNESS_DB, abs=0.1)
+    assert not sound.same_loudness(np.zeros(100, np.float32), 16_000).any()
+
+
+def test_peaks_are_not_clipped():
+    spiky = 0.001 * np.ones(16_000, np.float32)
+    spiky[::400] = 1  # -26 dB, which would need a gain of 2
+    assert np.abs(sound.same_loudness(spiky, 16_000)).max() == pytest.approx(sound.MAX_PEAK)
