@@ -9,7 +9,7 @@ import torch
 from transformers import HubertConfig
 
 from notebooks.gpt_sovits.network import checkpoint
-from notebooks.gpt_sovits.network.reference import TorchDecoder
+from notebooks.gpt_sovits.network.pytorch_cloner import TorchDecoder
 from notebooks.gpt_sovits.network.sovits import Spectrogram, SynthesizerTrn
 from notebooks.gpt_sovits.network.t2s import Text2SemanticDecoder, prefix_mask
 from notebooks.gpt_sovits.pipeline import token_decoder

@@ -15,7 +15,7 @@ import torch
 
 from notebooks.gpt_sovits import convert
 from notebooks.gpt_sovits.network import checkpoint as files
-from notebooks.gpt_sovits.network.reference import TorchDecoder
+from notebooks.gpt_sovits.network.pytorch_cloner import TorchDecoder
 from notebooks.gpt_sovits.pipeline import SPARE_TOKENS, SPEAKER_SIZE, TOKENS_PER_PHONEME, VoiceCloner
 from notebooks.gpt_sovits.pipeline import cloner as pipeline
 from notebooks.gpt_sovits.pipeline.cloner import MAX_TOKENS

@@ -8,7 +8,7 @@ import pytest
 from notebooks.gpt_sovits.data.voices import Voice, read_voices
 from notebooks.gpt_sovits.measuring import quality
 from notebooks.gpt_sovits.measuring.quality import SAME, Trial
-from notebooks.gpt_sovits.network.reference import Reference
+from notebooks.gpt_sovits.network.pytorch_cloner import Reference
 from notebooks.gpt_sovits.pipeline import Timings, Utterance, VoiceCloner
 from tests import examinations
 from tests.gpt_sovits import standin

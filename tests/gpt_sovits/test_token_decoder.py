@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from notebooks.gpt_sovits.network import checkpoint as files
-from notebooks.gpt_sovits.network.reference import TorchDecoder
+from notebooks.gpt_sovits.network.pytorch_cloner import TorchDecoder
 from notebooks.gpt_sovits.pipeline.token_decoder import MIN_TOKENS, SemanticDecoder, generate, penalised, probabilities
 from tests.gpt_sovits.small import CODES, PHONES, WIDTH, drawn, ids
 from utils.models import llm

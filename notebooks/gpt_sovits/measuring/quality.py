@@ -21,7 +21,7 @@ from transformers.models.whisper.english_normalizer import EnglishTextNormalizer
 from notebooks.gpt_sovits import convert
 from notebooks.gpt_sovits.data.sentences import HELD_OUT
 from notebooks.gpt_sovits.data.voices import Voice, read_voices
-from notebooks.gpt_sovits.network.reference import Reference
+from notebooks.gpt_sovits.network.pytorch_cloner import Reference
 from notebooks.gpt_sovits.pipeline import Utterance, VoiceCloner, audio_io, mandarin
 from notebooks.gpt_sovits.pipeline.audio_io import Sound
 from utils import compare, report, select, weights

@@ -22,7 +22,7 @@ from torch import nn
 from notebooks.gpt_sovits import convert
 from notebooks.gpt_sovits.convert import ForwardWrapper
 from notebooks.gpt_sovits.network.checkpoint import find
-from notebooks.gpt_sovits.network.reference import TorchDecoder
+from notebooks.gpt_sovits.network.pytorch_cloner import TorchDecoder
 from notebooks.gpt_sovits.network.t2s import Text2SemanticDecoder
 from notebooks.gpt_sovits.pipeline import (
     BERT,

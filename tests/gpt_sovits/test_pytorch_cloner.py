@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from notebooks.gpt_sovits.network.reference import Reference
+from notebooks.gpt_sovits.network.pytorch_cloner import Reference
 from notebooks.gpt_sovits.pipeline import VoiceCloner
 from tests.gpt_sovits import small, standin
 from utils.models import llm
