@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from utils.compare import is_ours
+from utils.compare import is_ours, is_pytorch
 from utils.tables import number
 
 INK, LINE, FILL, PICTURE, TEXT = "#23303f", "#8793a1", "#ffffff", "#dbe8f5", "#ffe3bd"
@@ -123,8 +123,9 @@ def quality_bars(rows: Iterable[Mapping]) -> Figure:
 def speed_bars(rows: Iterable[Mapping], workloads: Mapping[str, str]) -> Figure:
     """The speed rows (`utils.bench`) of some workloads, each with its title: a panel for each, a bar for each runtime.
 
-    A bar's length is the median time; the fastest is at the top, and each has its ratio to PyTorch. OpenVINO's bars
-    have the colours of their precisions, all others are grey. Raises ValueError for a workload without a row.
+    A bar's length is the median time. The fastest is at the top, and each has its ratio to the fastest PyTorch of the
+    panel. OpenVINO's bars have the colours of their precisions, all others are grey. Raises ValueError for a workload
+    without a row.
     """
     rows, panels = list(rows), {}
     known = sorted({row["workload"] for row in rows})
@@ -144,14 +145,23 @@ def speed_bars(rows: Iterable[Mapping], workloads: Mapping[str, str]) -> Figure:
 
 
 def bars_of(axes: Axes, rows: Sequence[Mapping], names: Sequence[str], field: str, unit: str = "") -> None:
-    """A bar for a field of each speed row, from top to bottom, with its number, unit and ratio to PyTorch."""
+    """A bar for a field of each speed row, from top to bottom, with its number, its unit, and its ratio to the fastest
+    PyTorch of the same workload, if there is one; field: "median_ms" or "throughput"."""
     values = [row[field] for row in rows]
     colours = [PRECISIONS.get(row["precision"], COLOURS[0]) if is_ours(row) else PEER for row in rows]
     bars = axes.barh(names, values, color=colours)
-    ratios = (f"   {row['ratio_to_torch']:.2g}x" if row.get("ratio_to_torch") else "" for row in rows)
-    labels = [f"{number(value)}{unit}{ratio}" for value, ratio in zip(values, ratios, strict=True)]
+    labels = [f"{number(row[field])}{unit}{_ratio(row, rows, field)}" for row in rows]
     axes.bar_label(bars, labels, padding=4, fontsize=9, color=INK)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.25 * max(values))
     axes.tick_params(labelsize=9)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _ratio(row: Mapping, rows: Iterable[Mapping], field: str) -> str:
+    """How many times as fast as the fastest PyTorch of the same workload a speed row is, as a text."""
+    peers = [peer[field] for peer in rows if is_pytorch(peer) and peer["workload"] == row["workload"]]
+    if not peers:
+        return ""
+    ratio = row[field] / max(peers) if field == "throughput" else min(peers) / row[field]
+    return f"   {number(ratio, 2)}x"

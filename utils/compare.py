@@ -172,7 +172,7 @@ def _quality_table(rows: list[Mapping]) -> Table:
         line.append(_value(first, first["reference"]))
         line += [_judged_value(own[precision]) if precision in own else "" for precision in precisions]
         failing = [row for row in controls if row["metric"] == metric]
-        line.append("\n".join(f"{_value(first, row['value'])} {row['control']}{_surprise(row)}" for row in failing))
+        line.append("\n".join(f"{row['control']}: {_value(first, row['value'])}{_surprise(row)}" for row in failing))
         lines.append(line)
     goal = ["Goal"] if with_goal else []
     header = ["Metric", "Needed", *goal, "PyTorch", *precisions]
@@ -182,12 +182,14 @@ def _quality_table(rows: list[Mapping]) -> Table:
 
 
 def _limits(rows: Iterable[Mapping], field: str) -> str:
-    """The thresholds or goals of a metric's precisions."""
-    rows = [row for row in rows if row.get(field) is not None]
+    """The threshold or goal of a metric; where precisions differ, the lowest and the highest, each with a precision."""
+    rows = sorted((row for row in rows if row.get(field) is not None), key=lambda row: row[field])
     if not rows:
         return "–"
-    ends = sorted({row[field] for row in rows})
-    texts = list(dict.fromkeys(_value(rows[0], end) for end in (ends[0], ends[-1])))
+    texts = list(dict.fromkeys(_value(rows[0], row[field]) for row in (rows[0], rows[-1])))
+    if len(texts) > 1:
+        ends = zip(texts, (rows[0], rows[-1]), strict=True)
+        texts = [f"{text} ({row['precision']})" for text, row in ends]
     return ("at least " if rows[0]["better"] == "higher" else "at most ") + " to ".join(texts)
 
 
@@ -217,7 +219,7 @@ def _fastest(rows: Sequence[Mapping]) -> Table:
     for workload in dict.fromkeys(_labelled(row) for row in rows):
         own = [row for row in rows if _labelled(row) == workload]
         ours = [row for row in own if is_ours(row)]
-        torch = [row for row in own if row["runtime"].startswith(("torch", "transformers"))]
+        torch = [row for row in own if is_pytorch(row)]
         if ours and torch:
             best, peer = (min(group, key=lambda row: row["median_ms"]) for group in (ours, torch))
             cells = (f"{number(row['median_ms'])} ms ({row['runtime']}, {row['precision']})" for row in (peer, best))
@@ -243,6 +245,11 @@ def _labelled(row: Mapping) -> str:
 def is_ours(row: Mapping) -> bool:
     """Whether a speed row is of OpenVINO."""
     return row["runtime"].lower().startswith("openvino")
+
+
+def is_pytorch(row: Mapping) -> bool:
+    """Whether a speed row is of PyTorch."""
+    return row["runtime"].startswith(("torch", "transformers"))
 
 
 def check(rows: Iterable[Mapping]) -> str:

@@ -93,6 +93,15 @@ def speed(sources: Sequence[Source], workloads: Collection[str]) -> str:
     return "\n\n".join(parts)
 
 
+def needs(sources: Sequence[Source], _: Collection[str] = ()) -> str:
+    """The minutes and the memory that running the notebook took. Raises ValueError when no source has them."""
+    for command, results in sources:
+        if "needs" in results:
+            took = _needs(results).replace(",", " and")
+            return f"{measured_on(command, results)} {took} of memory, with converted models in the cache."
+    raise ValueError("no results have the minutes and the memory, which `make run` measures")
+
+
 def results_page(title: str, sources: Sequence[Source]) -> str:
     """RESULTS.md: the complete tables of all sources."""
     parts = [f"# Results: {title}", "`python -m utils.report` generates this page from the files in `results/`."]
@@ -180,7 +189,7 @@ def _fastest_of_each(rows: Iterable[Mapping], precisions: Collection[str]) -> di
     for workload in dict.fromkeys(row["workload"] for row in rows):
         own = [row for row in rows if row["workload"] == workload]
         ours = [row for row in own if compare.is_ours(row) and row["precision"] in precisions]
-        torch = [row for row in own if row["runtime"].startswith(("torch", "transformers"))]
+        torch = [row for row in own if compare.is_pytorch(row)]
         if ours and torch:
             pairs[workload] = (_quickest(torch), _quickest(ours))
     return pairs

@@ -1,8 +1,8 @@
 """Results of a use case as JSON (checked against the schema, `pass` recomputed), and the tables of README files.
 
 `python -m utils.report` rewrites what stands between `<!-- results:NAME -->` and `<!-- /results -->` in README.md
-(NAME: catalogue) and in notebooks/*/README.md (NAME: quality or speed, then the metrics or workloads as a JSON list),
-and writes notebooks/*/RESULTS.md. With `--check` it only lists the files that are stale.
+(NAME: catalogue) and in notebooks/*/README.md (NAME: needs, or quality or speed, then the metrics or workloads as a
+JSON list), and writes notebooks/*/RESULTS.md. With `--check` it only lists the files that are stale.
 """
 
 import argparse
@@ -35,6 +35,7 @@ PACKAGES = (
     "numpy",
 )
 FRONT_PAGE = {"strip": readmes.strip, "catalogue": readmes.catalogue, "released": readmes.released}
+NOTEBOOK_PAGE = {"needs": readmes.needs, "quality": readmes.quality, "speed": readmes.speed}
 MARKED = re.compile(r"<!-- results:(\w+)( [^\n]*?)?? -->(.*?)<!-- /results -->", re.DOTALL)
 
 
@@ -248,14 +249,12 @@ def _generated(match: re.Match, readme: Path, root: Path) -> str:
         if readme.parent == root and name in FRONT_PAGE:
             entries = _entries(root)
             text = FRONT_PAGE[name](entries) if entries else "Nothing measured yet: `make run CASE=...` writes results."
-        elif readme.parent != root and name in ("quality", "speed"):
+        elif readme.parent != root and name in NOTEBOOK_PAGE:
             sources, case = _sources(readme.parent.name, root / "results"), readme.parent.name
-            make = {"quality": readmes.quality, "speed": readmes.speed}[name]
-            text = (
-                make(sources, wanted) if sources else f"Not measured yet: `make run CASE={case}` writes these numbers."
-            )
+            missing = f"Not measured yet: `make run CASE={case}` writes these numbers."
+            text = NOTEBOOK_PAGE[name](sources, wanted) if sources else missing
         else:
-            known = f"{', '.join(FRONT_PAGE)} in README.md, quality and speed in those of the notebooks"
+            known = f"{', '.join(FRONT_PAGE)} in README.md, {', '.join(NOTEBOOK_PAGE)} in those of the notebooks"
             raise ValueError(f"there are {known}")
     except ValueError as error:
         raise InvalidResults(f"{readme} asks for results:{name} {listed}, but {error}.") from error

@@ -24,23 +24,26 @@ def test_bars_are_as_high_as_the_shares():
     assert axes.collections[0].get_offsets()[0][1] == 0.1
 
 
-def test_speed_bars_are_sorted_and_have_the_ratio():
-    torch, ours, peer = (bench.Timing.of([ms]) for ms in (30.0, 10.0, 20.0))
+def test_speed_bars_are_sorted_and_have_the_ratio_to_the_fastest_pytorch():
+    eager, scripted, ours, peer = (bench.Timing.of([ms]) for ms in (60.0, 30.0, 10.0, 20.0))
     rows = [
-        bench.row("torch eager", "FP32", "prefill", torch),
-        bench.row("openvino", "INT8", "prefill", ours, torch=torch),
-        bench.row("onnxruntime", "FP32", "prefill", peer, torch=torch),
+        bench.row("torch eager", "FP32", "prefill", eager, torch=eager),
+        bench.row("torchscript", "FP32", "prefill", scripted, torch=eager),
+        bench.row("openvino", "INT8", "prefill", ours, torch=eager),
+        bench.row("onnxruntime", "FP32", "prefill", peer, torch=eager),
         bench.row("openvino", "INT8", "decode", ours),
     ]
     (axes,) = charts.speed_bars(rows, {"prefill": "First token"}).axes
-    assert [bar.get_width() for bar in axes.patches] == [10, 20, 30]
+    assert [bar.get_width() for bar in axes.patches] == [10, 20, 30, 60]
     assert [label.get_text() for label in axes.get_yticklabels()] == [
-        *("openvino INT8", "onnxruntime FP32", "torch eager FP32")
+        *("openvino INT8", "onnxruntime FP32", "torchscript FP32", "torch eager FP32")
     ]
-    assert [text.get_text() for text in axes.texts] == ["10 ms   3x", "20 ms   1.5x", "30 ms"]
+    assert [text.get_text() for text in axes.texts] == ["10 ms   3x", "20 ms   1.5x", "30 ms   1x", "60 ms   0.5x"]
     assert axes.get_title(loc="left") == "First token"
     with pytest.raises(ValueError, match="No row has the workload 'load'. There are: decode, prefill"):
         charts.speed_bars(rows, {"load": "Loading"})
+    (axes,) = charts.speed_bars(rows, {"decode": "Next tokens"}).axes
+    assert [text.get_text() for text in axes.texts] == ["10 ms"]  # PyTorch was not timed
 
 
 def test_arrows_lead_from_box_to_box():

@@ -120,12 +120,12 @@ def test_show_has_a_line_for_each_metric_and_marks_what_fails():
     ]
     assert table.rows == [
         [
-            *("perplexity (lower is better)", "at most 24.5 to 29.1", "–", "24.2", "24.2", "30.3 FAILS"),
-            "249 million scrambled weights",
+            *("perplexity (lower is better)", "at most 24.5 (FP16) to 29.1 (INT4)", "–", "24.2", "24.2", "30.3 FAILS"),
+            "scrambled weights: 249 million",
         ],
         [
             *("right answers (higher is better)", "at least 28/48", "at least 40/48", "33/48", ""),
-            *("37/48 (below goal)", "30/48 the next question PASSES, BUT SHOULD NOT"),
+            *("37/48 (below goal)", "the next question: 30/48 PASSES, BUT SHOULD NOT"),
         ],
         ["small words (higher is better)", "at least 17.8/24", "–", "19/24", "19/24", "", ""],
         ["distance (lower is better)", "–", "–", "0", "0.0000123", "", ""],

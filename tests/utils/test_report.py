@@ -319,7 +319,8 @@ def test_tables_of_a_readme(collection):
     report.regenerate(collection)
     card = (collection / "notebooks" / "toy" / "README.md").read_text(encoding="utf-8")
     for line in (
-        "| perplexity (lower is better) | at most 12.5 to 14 | 12 | 12 | 13.2 | 5,432 zero points ignored |",
+        "| perplexity (lower is better) | at most 12.5 (FP16) to 14 (INT4) | 12 | 12 | 13.2 "
+        "| zero points ignored: 5,432 |",
         "| agreement (higher is better) | – | 1 | 0.875 |",
         "| prefill 512 | 31.3 ms (torch eager, FP32) | 10 ms (openvino, INT4) | 3.13x |",
     ):
@@ -329,6 +330,18 @@ def test_tables_of_a_readme(collection):
     other = (collection / "notebooks" / "unmeasured" / "README.md").read_text(encoding="utf-8")
     assert other.count("Not measured yet: `make run CASE=unmeasured`") == 3
     assert not (collection / "notebooks" / "unmeasured" / "RESULTS.md").exists()
+
+
+def test_a_readme_says_what_its_notebook_needs(collection):
+    readme = collection / "notebooks" / "toy" / "README.md"
+    readme.write_text("<!-- results:needs -->\n<!-- /results -->")
+    with pytest.raises(report.InvalidResults, match="asks for results:needs , but no results have the minutes"):
+        report.regenerate(collection)
+    report.add_needs(collection / "results" / "toy.json", 2.504, 3.456)
+    report.regenerate(collection)
+    text = readme.read_text(encoding="utf-8")
+    assert "Measured by `make run CASE=toy` with model tiny on CPU" in text
+    assert "): 2 min and 3.5 GB of memory, with converted models in the cache.\n" in text
 
 
 def test_the_page_of_results_has_every_row(collection):
