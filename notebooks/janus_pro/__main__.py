@@ -1,5 +1,5 @@
-"""Pictures from a shell: `python -m notebooks.janus_pro FOLDER --image photo.jpg --prompt "What is this?"`, and
-`python -m notebooks.janus_pro FOLDER --draw "a red ball" -o ball.png`."""
+"""The command line: `python -m notebooks.janus_pro --image photo.jpg --prompt "What is this?"` answers a question, and
+`python -m notebooks.janus_pro --draw "a red star" -o star.png` draws."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from utils.files import replaced
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print the answer as it comes, or write the drawing. The exit status is 1 after an error, which is printed."""
+    """Print the answer, or write the drawing. The exit status is 1 after an error, which is printed."""
     parser = command.parser(__package__, "Ask Janus-Pro about a picture, or have it draw one.")
     task = parser.add_mutually_exclusive_group(required=True)
     task.add_argument("--image", metavar="PATH", help="a picture to ask about")
     task.add_argument("--draw", metavar="PROMPT", help="what to draw")
     parser.add_argument("--prompt", metavar="QUESTION", help="what to ask about the picture")
     parser.add_argument("--max-new-tokens", type=int, default=512, help="tokens of the answer, at most")
-    parser.add_argument("--seed", type=int, default=0, help="of the drawing")
-    guidance = "scale of classifier-free guidance; 1 is none, and without the option it is the model's own"
+    parser.add_argument("--seed", type=int, default=0, help="another seed gives another drawing")
+    guidance = "scale of classifier-free guidance; 1 is none; without this option, the checkpoint's own"
     parser.add_argument("--guidance", type=float, help=guidance)
-    parser.add_argument("-o", default="drawing.png", metavar="PATH", help="the file that the drawing is written to")
+    parser.add_argument(
+        "-o", "--output", default="drawing.png", metavar="PATH", help="the file to write the drawing to"
+    )
     arguments = parser.parse_args(argv)
     if (arguments.image is None) != (arguments.prompt is None):
         parser.error("--image and --prompt belong together")
@@ -39,14 +41,17 @@ def _answer(arguments: argparse.Namespace) -> None:
     def show(piece: str) -> None:
         print(piece, end="", flush=True)
 
-    model.understand(arguments.image, arguments.prompt, show, arguments.max_new_tokens)
-    print()
+    stream = None if model.answer_separator else show  # a checkpoint that reasons first writes its answer last
+    answer = model.understand(arguments.image, arguments.prompt, stream, arguments.max_new_tokens)
+    print(answer if model.answer_separator else "")
+    if answer.reasoning:
+        print(f"reasoning: {answer.reasoning}", file=sys.stderr)
     _print_timings(model.timings)
 
 
 def _draw(arguments: argparse.Namespace) -> None:
     """Draw into a file, which appears whole or not at all."""
-    path = Path(arguments.o)
+    path = Path(arguments.output)
     if Image.registered_extensions().get(path.suffix.lower()) not in Image.SAVE:  # before minutes of drawing
         raise ValueError(f"{path} has no known ending for a picture. Write it as .png, .jpg or .webp.")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,7 +72,7 @@ def _draw(arguments: argparse.Namespace) -> None:
 def _print_timings(timings: Timings) -> None:
     for note in timings.notes:
         print(note, file=sys.stderr)
-    speed = f"{timings.tokens_per_second:.1f} tokens/s" if timings.tokens_per_second else "no speed to tell"
+    speed = f"{timings.tokens_per_second:.1f} tokens/s" if timings.tokens_per_second else "no second token"
     cut = ", cut off: see --max-new-tokens" if timings.finish_reason == "length" else ""
     print(
         f"{timings.prompt_tokens} tokens read, the first of {timings.generated_tokens} after "

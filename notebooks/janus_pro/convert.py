@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers import JanusForConditionalGeneration
 
-from notebooks.janus_pro.network import PADDING, configuration, guidance, load, system_prompt
+from notebooks.janus_pro.network import PADDING, answer_separator, configuration, guidance, load, system_prompt
 from notebooks.janus_pro.pipeline import IMAGE_TOKENS
 from utils.models import parts, tracing
 from utils.models.parts import xml
@@ -173,6 +173,7 @@ def _write_companions(checkpoint: Path, folder: Path) -> None:
         "context": config.text_config.max_position_embeddings,
         "system_prompt": system_prompt(checkpoint),
         "guidance": guidance(checkpoint),
+        "answer_separator": answer_separator(checkpoint),
         "tokens": {name: vocabulary[token] for name, token in special.items()},
     }
     (folder / "janus.json").write_text(json.dumps(settings, indent=1), encoding="utf-8")

@@ -39,6 +39,35 @@ MAX_ASPECT_RATIO = 100  # of the longer side to the shorter one
 Picture = Image.Image | str | Path
 
 
+@dataclass(frozen=True)
+class Answer:
+    """What the model wrote about a picture. `str(answer)` is the answer without the reasoning.
+
+    separator: what stands between reasoning and answer, where the checkpoint was trained to reason first; the released
+    ones were not, and theirs is empty.
+    """
+
+    text: str
+    separator: str = ""
+
+    @property
+    def answer(self) -> str:
+        """The answer: what follows the last separator, or the whole text where there is none."""
+        return self._split()[1]
+
+    @property
+    def reasoning(self) -> str:
+        """What the model wrote before the answer, or nothing."""
+        return self._split()[0]
+
+    def __str__(self) -> str:
+        return self.answer
+
+    def _split(self) -> tuple[str, str]:
+        reasoning, _, answer = self.text.rpartition(self.separator) if self.separator else ("", "", self.text)
+        return reasoning.strip(), answer.strip()
+
+
 @dataclass
 class Timings:
     """Timings and token counts of an answer or a drawing. Seconds count from the call."""
@@ -87,6 +116,7 @@ class Janus:
             self.rows = settings["rows"]  # of a drawing's tokens, and columns
             self.context = settings["context"]  # tokens that a conversation or a drawing may have
             self.guidance = settings["guidance"]  # the default for drawings
+            self.answer_separator = settings.get("answer_separator", "")  # see `Answer`
             self._system_prompt = settings["system_prompt"]
             self._special_ids = settings["tokens"]
             models = {part: core.read_model(folder / f"openvino_{part}_model.xml") for part in SUBMODELS}
@@ -112,11 +142,12 @@ class Janus:
         prompt: str,
         stream: Callable[[str], object] | None = None,
         max_new_tokens: int = 512,
-    ) -> str:
+    ) -> Answer:
         """The answer to a question about a picture, decoded greedily; `timings` has what it took.
 
-        image: a PIL image or a file's name. stream: is called with the answer in pieces as it comes, and may end it by
-        returning True. Raises ValueError for a picture that cannot be read, and a question that is empty or too long.
+        image: a PIL image or a file's name. stream: is called with the text in pieces as it comes, reasoning included,
+        and may end it by returning True. Raises ValueError for a picture that cannot be read, and a question that is
+        empty or too long.
         """
         _check_text(prompt, "question", "Ask something.")
         if not _is_whole(max_new_tokens, 1):
@@ -216,7 +247,7 @@ class Janus:
 
     def _answer(
         self, image: Image.Image, prompt: str, max_new_tokens: int, stream: Callable | None, timings: Timings
-    ) -> str:
+    ) -> Answer:
         begin = perf_counter()
         text = f"{self._system_prompt}<|User|>: {PLACEHOLDER}\n{prompt}\n\n<|Assistant|>:"
         ids = [self._special_ids["bos"], *self._token_ids(text)]
@@ -241,8 +272,11 @@ class Janus:
         tokens, pieces = [], []
 
         def on_piece(piece: str) -> genai.StreamingStatus:
-            pieces.append(piece)
-            if stream is not None and timings.finish_reason != "stopped" and stream(piece) is True:
+            if not pieces:
+                piece = piece.lstrip()  # the first token often begins with a blank
+            if piece:
+                pieces.append(piece)
+            if piece and stream is not None and timings.finish_reason != "stopped" and stream(piece) is True:
                 return genai.StreamingStatus.STOP
             return genai.StreamingStatus.RUNNING
 
@@ -266,7 +300,7 @@ class Janus:
         streamer.end()
         timings.generated_tokens = len(tokens)
         timings.total_s = perf_counter() - begin
-        return "".join(pieces)
+        return Answer("".join(pieces).rstrip(), self.answer_separator)
 
     def sample_image_tokens(
         self,

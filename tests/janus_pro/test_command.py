@@ -1,5 +1,7 @@
 """The command line: the answer on the output or the drawing in a file, the rest beside it, one sentence for a fault."""
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -22,13 +24,26 @@ def test_a_question_about_a_picture(ir, capsys):
     given = ["--image", "photo.png", "--prompt", "What is it?", "--max-new-tokens", "3"]
     assert cli.main([str(ir), *given]) == 0
     said = capsys.readouterr()
-    assert said.out == Janus(ir).understand("photo.png", "What is it?", max_new_tokens=3) + "\n"
-    assert "tokens read, the first of " in said.err
+    assert said.out == f"{Janus(ir).understand('photo.png', 'What is it?', max_new_tokens=3)}\n"
+    assert "tokens read, the first of " in said.err and "reasoning" not in said.err
+
+
+def test_the_answer_comes_first_and_its_reasoning_after_it(ir, folder, capsys):
+    janus = Janus(ir)
+    whole = janus.understand("photo.png", "What is it?", max_new_tokens=8).text
+    reasons = shutil.copytree(ir, folder / "reasons")
+    settings = json.loads((reasons / "janus.json").read_text(encoding="utf-8")) | {"answer_separator": whole[2]}
+    (reasons / "janus.json").write_text(json.dumps(settings), encoding="utf-8")
+    given = ["--image", "photo.png", "--prompt", "What is it?", "--max-new-tokens", "8"]
+    assert cli.main([str(reasons), *given]) == 0
+    said = capsys.readouterr()
+    reasoning, _, answer = whole.rpartition(whole[2])
+    assert said.out == f"{answer}\n" and said.err.startswith(f"reasoning: {reasoning}\n")
 
 
 def test_a_drawing(ir, folder, capsys, monkeypatch):
     monkeypatch.setattr(convert, "prepare", lambda: ir)
-    assert cli.main(["--draw", "a ball", "--seed", "3", "--guidance", "2", "-o", "new/ball.png"]) == 0
+    assert cli.main(["--draw", "a ball", "--seed", "3", "--guidance", "2", "--output", "new/ball.png"]) == 0
     said = capsys.readouterr()
     assert said.out == f"{Path('new/ball.png')}\n" and "row 4 of 4\n" in said.err
     expected = Janus(ir).draw("a ball", 3, 2.0)[0]

@@ -14,6 +14,7 @@ from transformers import JanusForConditionalGeneration
 
 from notebooks.janus_pro import convert, network
 from notebooks.janus_pro.pipeline import IMAGE_TOKENS
+from notebooks.janus_pro.training import settings
 from tests.janus_pro import small
 from utils import compare
 from utils.models import llm
@@ -171,6 +172,13 @@ def test_the_folder_holds_what_its_readers_need(ir):
         )
     }
     assert settings["system_prompt"] == "Look.\n\n"
+
+
+def test_only_a_checkpoint_that_reasons_first_has_a_separator(ir, halves, tmp_path):
+    for folder in (ir, halves[1]):
+        assert json.loads((folder / "janus.json").read_text(encoding="utf-8"))["answer_separator"] == ""
+    assert network.answer_separator(tmp_path) == ""
+    assert network.answer_separator(settings.TINY) == ":"
 
 
 def test_without_a_system_prompt_it_is_the_usual_one(halves):

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from notebooks.janus_pro import convert, pipeline
-from notebooks.janus_pro.pipeline import BORDER_COLOUR
+from notebooks.janus_pro.pipeline import BORDER_COLOUR, Answer
 from tests.janus_pro import small
 from utils.models.llm import FP32_PROPERTIES
 
@@ -54,13 +54,59 @@ def answered_by_pytorch(model, system: str, image: Image.Image) -> str:
 @pytest.mark.parametrize("image", [PHOTO, noise(64, 64, 5)], ids=["wide", "square"])
 def test_answers_are_those_of_pytorch(janus, ir, model, image):
     system = json.loads((ir / "janus.json").read_text(encoding="utf-8"))["system_prompt"]
-    assert janus.understand(image, ASKED, max_new_tokens=NEW) == answered_by_pytorch(model, system, image)
+    assert janus.understand(image, ASKED, max_new_tokens=NEW).text == answered_by_pytorch(model, system, image)
 
 
 def test_another_picture_or_question_has_another_answer(janus):
     answers = [janus.understand(noise(64, 64, seed), ASKED, max_new_tokens=NEW) for seed in range(3)]
     answers += [janus.understand(PHOTO, question, max_new_tokens=NEW) for question in (ASKED, "Is it red?")]
     assert len(set(answers)) == 5
+
+
+def test_an_answer_without_a_separator_is_whole():
+    """The released checkpoints write colons within their answers."""
+    answer = Answer("It reads: 7:30 and below: no.")
+    assert (answer.answer, answer.reasoning, str(answer)) == (answer.text, "", answer.text)
+
+
+@pytest.mark.parametrize(
+    ("text", "reasoning", "answer"),
+    [
+        ("square top, above: no: no", "square top, above: no", "no"),
+        ("top left: 2", "top left", "2"),
+        ("blue", "", "blue"),
+        ("", "", ""),
+        ("cut off at:", "cut off at", ""),
+    ],
+)
+def test_reasoning_stands_before_the_last_separator(text, reasoning, answer):
+    found = Answer(text, ":")
+    assert (found.reasoning, found.answer, str(found), found.text) == (reasoning, answer, answer, text)
+
+
+def test_the_separator_is_the_folders_own(janus, ir, tmp_path):
+    assert janus.understand(PHOTO, ASKED, max_new_tokens=2).separator == ""
+    folder = shutil.copytree(ir, tmp_path / "reasons")
+    settings = json.loads((folder / "janus.json").read_text(encoding="utf-8"))
+    whole = janus.understand(PHOTO, ASKED, max_new_tokens=NEW).text
+    (folder / "janus.json").write_text(json.dumps(settings | {"answer_separator": whole[2]}), encoding="utf-8")
+    split = pipeline.Janus(folder, **FP32_PROPERTIES).understand(PHOTO, ASKED, max_new_tokens=NEW)
+    assert split.text == whole and split.answer == whole.rpartition(whole[2])[2]
+    assert split.reasoning == whole.rpartition(whole[2])[0] != ""
+
+
+def test_an_answer_begins_and_ends_without_blanks(janus, monkeypatch):
+    """A tokenizer's first token of an answer holds the blank that stands before a word."""
+    first = []
+
+    class Blank(pipeline.genai.TextStreamer):
+        def __init__(self, tokenizer, on_piece):
+            super().__init__(tokenizer, lambda piece: on_piece(" " if not first and not first.append(piece) else piece))
+
+    monkeypatch.setattr(pipeline.genai, "TextStreamer", Blank)
+    pieces = []
+    answer = janus.understand(PHOTO, ASKED, pieces.append, NEW)
+    assert first and answer.text == "".join(pieces) == answer.text.strip() != ""
 
 
 @torch.inference_mode()
@@ -187,17 +233,18 @@ def test_a_listener_that_fails_ends_the_drawing_and_spoils_nothing(janus):
 def test_the_answer_comes_in_pieces_and_may_be_ended(janus):
     pieces = []
     answer = janus.understand(PHOTO, ASKED, pieces.append, NEW)
-    assert "".join(pieces) == answer and len(answer) > 2
+    assert "".join(pieces) == answer.text and len(answer.text) > 2
     pieces.clear()
     part = janus.understand(PHOTO, ASKED, lambda piece: pieces.append(piece) or True, NEW)
-    assert janus.timings.finish_reason == "stopped" and answer.startswith(part) and len(part) < len(answer)
+    assert janus.timings.finish_reason == "stopped" and answer.text.startswith(part.text)
+    assert len(part.text) < len(answer.text)
 
 
 def test_figures_tell_what_it_took(janus):
     answer = janus.understand(PHOTO, ASKED, max_new_tokens=2)
     timings = janus.timings
     assert 0 < timings.image_s < timings.first_token_s < timings.last_token_s <= timings.total_s
-    assert timings.generated_tokens == len(answer) == 2 and timings.finish_reason == "length"
+    assert timings.generated_tokens == len(answer.text) == 2 and timings.finish_reason == "length"
     assert timings.tokens_per_second == pytest.approx(1 / (timings.last_token_s - timings.first_token_s))
     janus.draw(DRAWN)
     timings = janus.timings
@@ -216,7 +263,7 @@ USE = """
 import sys
 from pipeline import Janus
 janus = Janus(sys.argv[1])
-print(len(janus.understand(sys.argv[2], "What is it?", max_new_tokens=3)), janus.draw("a ball")[0].size)
+print(len(str(janus.understand(sys.argv[2], "What is it?", max_new_tokens=3))), janus.draw("a ball")[0].size)
 loaded = {name.partition(".")[0] for name in sys.modules}
 heavy = {"torch", "transformers", "utils", "notebooks", "nncf", "optimum"} & loaded
 sys.exit(f"imported: {heavy}" if heavy else 0)

@@ -72,7 +72,9 @@ def trials(count: int, kinds: Sequence[str] = QUESTION_KINDS) -> list[Trial]:
 def answers(model, trials: Sequence[Trial], label: str = "") -> list[str]:
     """The answer of a `pipeline.Janus` or a `Reference` to each trial; a bar shows the progress."""
     bar = tqdm(trials, desc=f"{label}, asking", mininterval=1, disable=None)
-    return [model.understand(picture, question.text, max_new_tokens=MAX_ANSWER_TOKENS) for picture, question in bar]
+    return [
+        str(model.understand(picture, question.text, max_new_tokens=MAX_ANSWER_TOKENS)) for picture, question in bar
+    ]
 
 
 # --- drawings -----------------------------------------------------------------------------------------------------

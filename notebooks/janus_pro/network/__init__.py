@@ -6,6 +6,7 @@ from notebooks.janus_pro.network.checkpoint import (
     PARTS,
     TOWERS,
     UNUSED,
+    answer_separator,
     canonical_name,
     canonical_tensors,
     configuration,

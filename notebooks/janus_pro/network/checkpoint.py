@@ -209,6 +209,11 @@ def system_prompt(checkpoint: Path) -> str:
     return _settings(checkpoint, "processor_config.json").get("system_prompt", DEFAULT_SYSTEM_PROMPT)
 
 
+def answer_separator(checkpoint: Path) -> str:
+    """What a checkpoint writes between its reasoning and its answer; empty unless it reasons first."""
+    return _settings(checkpoint, "processor_config.json").get("answer_separator", "")
+
+
 def guidance(checkpoint: Path) -> float:
     """The default scale of guidance for a checkpoint's drawings."""
     return float(_settings(checkpoint, "generation_config.json").get("guidance_scale") or DEFAULT_GUIDANCE)

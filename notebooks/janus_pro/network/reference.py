@@ -34,7 +34,7 @@ class Reference:
 
     @torch.inference_mode()
     def understand(self, image: Image.Image, prompt: str, max_new_tokens: int) -> str:
-        """The greedy answer to a question about an RGB picture."""
+        """What the model writes about an RGB picture, decoded greedily: `Answer.text`."""
         # Embeddings of the prompt, those of the picture in place of the placeholder
         placeholder, begin, end = self.image_ids
         picture = self._encode_picture(image)  # [1, T, D]
@@ -51,7 +51,7 @@ class Reference:
                 break
             tokens.append(int(token))
             embeddings = self.model.get_input_embeddings()(token[None])  # [1, 1, D]
-        return self.tokenizer.decode(tokens, skip_special_tokens=True)
+        return self.tokenizer.decode(tokens, skip_special_tokens=True).strip()
 
     @torch.inference_mode()
     def draw_tokens(
