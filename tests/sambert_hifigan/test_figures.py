@@ -1,4 +1,4 @@
-"""The pictures say what was said, in letters that every font has."""
+"""The pictures say what was said, in pinyin and in characters."""
 
 import warnings
 from io import BytesIO
@@ -30,7 +30,7 @@ def test_syllables_stand_under_their_sound(kind, synthesizers):
     figure = figures.mel_figure(spoken, synthesizer.frontend, kind == "nsf")
     axes = figure.axes[0]
     shown = [tick.get_text() for tick in axes.get_xticklabels()]
-    assert shown[:3] == ["huār", "hěn", "lǜ"]
+    assert shown[:3] == ["huār\n花儿", "hěn\n很", "lǜ\n绿" if charts.has_glyphs("绿") else "lǜ"]
     frame = spoken.seconds / spoken.mel.shape[1]
     assert axes.get_xticks()[0] == pytest.approx(told[0][1] * frame / 2)
     assert axes.images[0].get_array().shape == (10, spoken.mel.shape[1]) and len(figure.axes) == 1 + (kind == "nsf")
@@ -57,4 +57,13 @@ def test_bars_have_thresholds_and_controls():
 def test_the_network_is_drawn():
     figure = figures.network_figure()
     texts = [text.get_text() for text in figure.axes[0].texts]
-    assert {"vocoder", "postnet", "sound"} <= set(texts) and len(drawn(figure)) > 1000
+    assert {"source,\nvocoder", "postnet", "sound"} <= set(texts) and len(drawn(figure)) > 1000
+
+
+def test_a_character_without_a_glyph_is_left_out(synthesizers):
+    synthesizer = synthesizers["plain"]
+    assert not charts.has_glyphs("鳄")
+    (spoken,) = synthesizer.stream("鳄鱼", NAMES[0])
+    figure = figures.mel_figure(spoken, synthesizer.frontend, False, "鱼 in the voice Anna")
+    assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()][:2] == ["è", "yú\n鱼"]
+    assert figure.axes[0].get_title(loc="left") == "鱼 in the voice Anna" and len(drawn(figure)) > 1000
