@@ -100,7 +100,11 @@ def test_rows_name_every_runtime_and_pass_the_schema(small, tmp_path, monkeypatc
     for row in rows:
         amount = row["throughput"] * row["median_ms"] / 1e3
         assert amount == pytest.approx(seconds)
-        assert row["ratio_to_torch"] == 1 or row["runtime"] != bench.EAGER
+        torch_ms = [x["median_ms"] for x in rows if (x["runtime"], x["workload"]) == (bench.EAGER, row["workload"])]
+        assert row["ratio_to_torch"] == pytest.approx(min(torch_ms) / row["median_ms"])
+    assert bench.to_fastest_torch([row | {"ratio_to_torch": None} for row in rows]) == rows
+    sizes = {row["workload"].partition(", 0")[0]: row["model_mb"] for row in rows if row["model_mb"]}
+    assert sizes[bench.STEPS] < sizes[bench.WHOLE] / 2 and sizes["encoder"] != sizes[bench.VOCODER]
     assert {row["workload"].partition(", 0")[0] for row in rows if row["precision"] == "INT8"} == set(
         bench.VOCODER_WORKLOADS
     )
@@ -119,8 +123,8 @@ def test_a_source_is_timed_beside_its_vocoder(faster, checkpoints, irs, monkeypa
     monkeypatch.setattr(bench.convert, "prepare", lambda model, precision: irs[model])
     rows = bench.live.__wrapped__("se", rounds=1)
     assert {row["precision"] for row in rows if row["workload"].startswith("source")} == {"FP32"}
-    assert {row["precision"] for row in rows} == {"FP32", faster}
-    assert len(rows) == 3 * 10 + 2 + (2 * 3 if faster == "BF16" else 0)
+    assert {row["precision"] for row in rows} == {"FP32", "INT8", faster}
+    assert len(rows) == 3 * 10 + 2 + 3 + (2 * 3 if faster == "BF16" else 0)
 
 
 def test_limits_are_shares_of_what_was_measured_in_the_same_run(monkeypatch):
