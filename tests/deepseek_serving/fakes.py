@@ -136,7 +136,7 @@ class Pipeline:
         time.sleep(self.pause)
         if self.fail:
             raise self.fail
-        now = self.running()[: self.options.max_num_seqs]
+        now = self.running()  # all, as openvino_genai does with its default settings
         self.most_at_once = max(self.most_at_once, len(now))
         for handle in now:
             handle.advance()

@@ -78,6 +78,20 @@ def test_answers_computed_together_do_not_mix(running):
     assert running.pipeline.most_at_once == 2 and (running.running, running.waiting, running.finished) == (0, 0, 2)
 
 
+def test_what_does_not_fit_the_batch_waits(running):
+    """The batch has two sequences (see `toy`), whatever the pipeline would compute at once."""
+
+    async def ask():
+        running.pipeline.hold.clear()
+        generations = [start(running, text) for text in ("a", "bcdefgh", "ij")]
+        running.pipeline.hold.set()
+        return [await read_all(generation) for generation in generations]
+
+    answers = asyncio.run(ask())
+    assert ["".join(piece.text for piece in pieces) for pieces in answers] == ["a", "bcdefgh", "ij"]
+    assert running.pipeline.most_at_once == 2 and running.waiting == 0
+
+
 def test_an_aborted_request_stops_and_the_others_go_on(running):
     async def ask():
         running.pipeline.pause = 0.002

@@ -154,9 +154,10 @@ def test_a_killed_parent_takes_its_server_along(toy):
 
 
 @contextlib.contextmanager
-def started(folder: Path, module: str):
+def started(folder: Path | None, module: str):
     """The command that readers type, and the address that it prints."""
-    command = [sys.executable, "-m", module, str(folder), "--port", "0", "--kind", "local"]
+    folders = [] if folder is None else [str(folder)]
+    command = [sys.executable, "-m", module, *folders, "--port", "0", "--kind", "local"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT)
     try:
         yield process, process.stdout.readline().decode().strip()
@@ -187,6 +188,19 @@ def test_health_is_red_while_it_loads_and_live_at_once(tiny):
         states = set()
         assert wait_for(lambda: states.add(http.get(f"{url}/v2/health/ready").status_code) or 200 in states, 60)
         assert states == {503, 200}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM to send.")
+def test_without_a_folder_it_serves_the_tiny_model(tiny):
+    with started(None, MODULE) as (process, url):
+        assert wait_for(lambda: http.get(f"{url}/v2/health/ready").status_code == 200, 60)
+        assert [model["id"] for model in http.get(f"{url}/v3/models").json()["data"]] == ["tiny"]
+        (folder,) = {
+            Path(file.path).parents[2] for file in psutil.Process(process.pid).memory_maps() if ".bin" in file.path
+        }
+        process.terminate()
+        assert process.wait(20) == 0
+    assert not folder.exists()
 
 
 def test_a_port_that_is_taken_is_reported(toy, stand_in, capsys):

@@ -218,7 +218,8 @@ class Engine:
             if generation.handle is not None:
                 generation.handle.cancel()
                 self._active.pop(id(generation), None)
-        while self._arrivals:
+        # openvino_genai keeps to max_num_seqs only without `dynamic_split_fuse`, which lets prompts share steps.
+        while self._arrivals and len(self._active) < self.repository.options.max_num_seqs:
             generation = self._arrivals.popleft()
             if generation.done:
                 continue
@@ -253,7 +254,7 @@ class Engine:
                 self.finished += 1
             else:
                 running += generation.tokens > 0
-        self.running, self.waiting = running, len(self._active) - running
+        self.running, self.waiting = running, len(self._active) - running + len(self._arrivals)
         metrics = self._pipeline.get_metrics()
         self.cache_percent, self.cache_bytes = metrics.cache_usage, metrics.kv_cache_size_in_bytes
         _deliver(pieces)

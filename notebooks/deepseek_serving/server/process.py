@@ -1,8 +1,9 @@
 """Serve a model repository by OpenVINO Model Server where this machine has it, else by a local server.
 
-`python -m notebooks.deepseek_serving.server FOLDER [--port 8000]` serves until Ctrl-C or SIGTERM. In Python
-`with serve(folder) as server:` runs that command in another process. The server ends with the block. It also ends
-when its parent is killed, because it watches a pipe that only the parent holds open.
+`python -m notebooks.deepseek_serving.server [FOLDER] [--port 8000]` serves until Ctrl-C or SIGTERM; without a folder
+it serves the tiny model at 4 bits. In Python `with serve(folder) as server:` runs that command in another process. The
+server ends with the block. It also ends when its parent is killed, because it watches a pipe that only the parent holds
+open.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from notebooks.deepseek_serving.server import ovms, repository
+from utils import command
 from utils.paths import ROOT
 
 LOOPBACK = "127.0.0.1"
@@ -186,7 +188,8 @@ def _stop(process: subprocess.Popen) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=f"python -m {MODULE}", description="Serve a model repository.")
-    parser.add_argument("folder", type=Path, help="holds config.json and the model's folder")
+    folder_help = "holds config.json and the model's folder; without it, the tiny model is served"
+    parser.add_argument("folder", type=Path, nargs="?", help=folder_help)
     parser.add_argument("--port", type=int, default=8000, help="default 8000; 0 takes a free one")
     parser.add_argument(
         "--host", default=LOOPBACK, help=f"default {LOOPBACK}; another one wants {API_KEY_VARIABLE} to be set"
@@ -197,16 +200,18 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     api_key = os.environ.pop(API_KEY_VARIABLE, None)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    try:
-        repository.read(options.folder)
-        kind, program = choose(options.host, options.port, api_key, options.kind)
-        listener = _listen(options.host, options.port)
-    except (ValueError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    if kind == "ovms":
-        return _run_ovms(program, options.folder, listener, options.until_eof)
-    return _run_local(options.folder, listener, options.host, api_key, options.waiting, options.until_eof)
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = options.folder or stack.enter_context(repository.temporary("tiny", command.tiny(MODULE)))
+            repository.read(folder)
+            kind, program = choose(options.host, options.port, api_key, options.kind)
+            listener = _listen(options.host, options.port)
+        except (ValueError, OSError) as error:
+            print(error, file=sys.stderr)
+            return 1
+        if kind == "ovms":
+            return _run_ovms(program, folder, listener, options.until_eof)
+        return _run_local(folder, listener, options.host, api_key, options.waiting, options.until_eof)
 
 
 def _listen(host: str, port: int) -> socket.socket:
