@@ -1,9 +1,13 @@
-"""`python -m notebooks.wav2lip --face face.mp4 --audio voice.wav`: lip sync from the command line."""
+"""`python -m notebooks.wav2lip --face face.mp4 --audio voice.wav -o out.mp4`: lip sync from the command line.
+
+Arguments with an underscore are those of the authors' program, as are `--static`, `--fps` and `--pads`.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from tqdm import tqdm
 
@@ -22,9 +26,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--audio", required=True, help="file with the sound, or a video that has it")
     parser.add_argument("--wav2lip_path", help="the generator's .xml file; without it, the tiny one of this repository")
     parser.add_argument("--face_detection_path", help="the detector's .xml or .tflite file; without it, BlazeFace")
-    parser.add_argument("--inference_device", default="CPU", help="OpenVINO's name of the device")
+    parser.add_argument("--device", "--inference_device", default="CPU", help="OpenVINO's name of the device")
     parser.add_argument("--static", action="store_true", help="show only the first frame of the video")
-    parser.add_argument("--outfile", default="results/result_voice.mp4", help="the video to write")
+    parser.add_argument("-o", "--output", "--outfile", type=Path, default=Path("out.mp4"), help="the video to write")
     parser.add_argument("--fps", type=float, help="frames a second; without it, the video's own, 25 for a picture")
     parser.add_argument("--pads", type=int, nargs=4, default=PADS, metavar=("TOP", "BOTTOM", "LEFT", "RIGHT"))
     parser.add_argument("--paste", choices=PASTES, default="feathered", help="the lower half, or the authors' way")
@@ -36,7 +40,7 @@ def write_video(options: argparse.Namespace) -> None:
     lip_sync = LipSync(
         options.wav2lip_path or command.tiny(__package__, "wav2lip"),
         options.face_detection_path or command.tiny(__package__, "face_detection"),
-        options.inference_device,
+        options.device,
     )
     with tqdm(unit="frame", disable=None) as bar:
 
@@ -47,7 +51,7 @@ def write_video(options: argparse.Namespace) -> None:
         report = lip_sync(
             options.face,
             options.audio,
-            options.outfile,
+            options.output,
             static=options.static,
             fps=options.fps,
             pads=tuple(options.pads),

@@ -1,4 +1,4 @@
-"""The command line: the published arguments make results/result_voice.mp4; what is wrong is one sentence."""
+"""The command line: the published arguments and those of all notebooks; what is wrong is one sentence."""
 
 import subprocess
 import sys
@@ -33,9 +33,18 @@ def test_the_published_command(generator_ir, folder):
     command = [sys.executable, "-m", "notebooks.wav2lip", *arguments(generator_ir, "face.mp4")]
     run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    result = Path("results/result_voice.mp4")
+    result = Path("out.mp4")
     assert run.stdout.startswith(f"{result}: 0.40 s, 8 frames at ")
     assert frame_rate(result) == 20 and len(list(read_frames(result, 20))) == 8
+
+
+@pytest.mark.parametrize("output", ["-o", "--output", "--outfile"])
+@pytest.mark.parametrize("device", ["--device", "--inference_device"])
+def test_names_of_arguments(monkeypatch, output, device):
+    given = {}
+    monkeypatch.setattr(cli, "write_video", lambda options: given.update(vars(options)))
+    assert cli.main(["--face", "face.mp4", "--audio", "voice.wav", output, "said.mp4", device, "GPU"]) == 0
+    assert (given["output"], given["device"]) == (Path("said.mp4"), "GPU")
 
 
 def test_static_and_where_the_result_goes(generator_ir, folder, monkeypatch, capsys):
@@ -49,7 +58,7 @@ def test_static_and_where_the_result_goes(generator_ir, folder, monkeypatch, cap
 def test_what_is_wrong_is_a_sentence(generator_ir, folder, capsys):
     assert cli.main(arguments(generator_ir, "other.mp4")) == 1
     assert capsys.readouterr().err == "other.mp4 is not there. Correct its name.\n"
-    assert not Path("results").exists()
+    assert not Path("out.mp4").exists()
     with pytest.raises(SystemExit, match="2"):
         cli.main(["--face", "face.mp4"])
     assert "--audio" in capsys.readouterr().err
