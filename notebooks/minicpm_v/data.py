@@ -1,6 +1,6 @@
 """Pictures of the drawn world (`utils.drawn_world.scenes`): small ones, and large ones with small words.
 
-The small words can be read in slices only. Scenes, printed words and wordings of questions are held out for tests.
+Scenes, printed words and wordings of questions are held out for tests. There is one photo, of a page.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import skimage.data
 from PIL import Image
 
 from utils.drawn_world.questions import HELD_OUT_WORDINGS, KINDS, Question, ask
@@ -55,15 +56,38 @@ def held_out(kind: str, count: int, seed: int = 1) -> list[tuple[Image.Image, Qu
     trials: list[tuple[Image.Image, Question]] = []
     number = 0
     while len(trials) < count:
-        rng = np.random.default_rng([seed, KINDS.index(kind), number, 7])  # training's seeds are of two numbers
+        scene, rng = _held_out_scene(kind, number, seed)
         number += 1
-        if kind == "label":
-            scene = large_scene(
-                rng, [str(x) for x in rng.choice(HELD_OUT_WORDS, size=rng.integers(2, 5), replace=False)]
-            )
-        else:
-            scene = small_scene(rng, str(rng.choice(HELD_OUT_WORDS)) if kind == "sign" else "")
         question = ask(scene, kind, rng, HELD_OUT_WORDINGS)
         if question:
             trials.append((draw(scene), question))
     return trials
+
+
+def small_words(number: int = 0, seed: int = 1) -> tuple[Image.Image, list[Question]]:
+    """Large picture number `number` of the held-out ones, with a question about each of its small words.
+
+    A word has no question when two things have the shape and the colour of the one above it.
+    """
+    scene, _ = _held_out_scene("label", number, seed)
+    names = [f"the {thing.colour} {thing.shape}" for thing in scene.things]
+    wording = HELD_OUT_WORDINGS["label"][0]
+    return draw(scene), [
+        Question("label", wording.format(a=name), thing.label)
+        for name, thing in zip(names, scene.things, strict=True)
+        if thing.label and names.count(name) == 1
+    ]
+
+
+def _held_out_scene(kind: str, number: int, seed: int) -> tuple[Scene, np.random.Generator]:
+    """A scene for questions of a kind, and the generator that goes on from there."""
+    rng = np.random.default_rng([seed, KINDS.index(kind), number, 7])  # training's seeds are of two numbers
+    if kind == "label":
+        words = rng.choice(HELD_OUT_WORDS, size=rng.integers(2, 5), replace=False)
+        return large_scene(rng, [str(word) for word in words]), rng
+    return small_scene(rng, str(rng.choice(HELD_OUT_WORDS)) if kind == "sign" else ""), rng
+
+
+def photographed_page() -> Image.Image:
+    """A photo of a printed page of scikit-image's documentation, 384 x 191 pixels, out of that package."""
+    return Image.fromarray(skimage.data.page()).convert("RGB")

@@ -7,7 +7,7 @@ from pathlib import Path
 from notebooks.minicpm_v import convert
 from notebooks.minicpm_v.data import held_out
 
-PRINTS = r": \d$"
+PRINTS = r"^\d$"
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import pytest
 
 from notebooks.minicpm_v import data
 from notebooks.minicpm_v.data import HELD_OUT_WORDS, held_out
+from notebooks.minicpm_v.pipeline import slicing
 from utils.drawn_world.questions import KINDS, corpus
 from utils.drawn_world.scenes import COLOURS, PLACES, SHAPES
 
@@ -25,3 +26,20 @@ def test_held_out_trials_repeat_and_answer_in_the_world_s_words(kind):
     assert all(question.kind == kind and question.answer in known for _, question in first)
     large = [picture.width * picture.height > 3 * data.SIDE_PX**2 for picture, _ in first]
     assert all(large) if kind == "label" else not any(large)
+
+
+def test_small_words_have_a_question_each_about_the_picture_of_a_trial():
+    for number in range(8):
+        picture, asked = data.small_words(number)
+        assert picture.width * picture.height > 3 * data.SIDE_PX**2
+        assert len({question.text for question in asked}) == len(asked) <= 4
+        assert {question.answer for question in asked} <= set(HELD_OUT_WORDS)
+    picture, asked = data.small_words(0)
+    trial, question = held_out("label", 1)[0]
+    assert picture.tobytes() == trial.tobytes() and question.answer in [question.answer for question in asked]
+
+
+def test_the_page_is_a_photo_that_is_cut():
+    page = data.photographed_page()
+    assert (page.mode, page.size) == ("RGB", (384, 191)) and len(set(page.convert("L").tobytes())) > 100
+    assert slicing.plan(page.size, resolution=data.SIDE_PX).grid == (3, 2)

@@ -1,4 +1,7 @@
-"""The demo: its functions, over gradio_client, and in a real browser, with a small random checkpoint."""
+"""The demo: its functions, over gradio_client, and in a real browser, with a small random checkpoint.
+
+Each column of the page, with slices and without, has a chat of its own.
+"""
 
 import re
 from pathlib import Path
@@ -9,7 +12,7 @@ from gradio_client import Client, handle_file
 from PIL import Image
 
 from notebooks.minicpm_v import demo
-from notebooks.minicpm_v.pipeline import Timings, VisionChat
+from notebooks.minicpm_v.pipeline import Answer, Timings, VisionChat
 from tests.minicpm_v import small
 from utils.demo import start
 
@@ -25,9 +28,10 @@ def chat(ir_2_6) -> VisionChat:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def in_its_place(chat):
+def in_its_place(chat, ir_2_6):
+    chats = {True: chat, False: VisionChat(ir_2_6)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(demo, "_chat", lambda model, device: chat)
+        patch.setattr(demo, "_chat", lambda model, device, slicing: chats[slicing])
         patch.setattr(demo, "MAX_ANSWER_TOKENS", 8)
         yield
 
@@ -54,12 +58,24 @@ def address():
 def test_the_slices_are_drawn_over_the_picture(pictures):
     path = str(pictures / "large.png")
     drawn, told = demo.look(path, True)
-    assert told.startswith(f"{3 * small.SIDE} x {2 * small.SIDE} pixels, read as a whole at ")
-    assert f"in 6 slices of {small.SIDE} x {small.SIDE}." in told
+    assert told.startswith("The whole at ")
+    assert f"and 6 slices of {small.SIDE} x {small.SIDE}." in told
     changed = [x for x in range(drawn.width) if drawn.getpixel((x, small.SIDE - 6)) not in ((255, 0, 0), (0, 0, 255))]
     assert {small.SIDE, 2 * small.SIDE} <= set(changed) and len(changed) < 8
-    whole, told = demo.look(path, False)
-    assert "slices" not in told and whole.tobytes() == Image.open(path).tobytes()
+    small_path = str(pictures / "small.png")
+    whole, told = demo.look(small_path, True)
+    assert "needs no slices" in told and whole.tobytes() == Image.open(small_path).tobytes()
+
+
+def test_without_slices_the_overview_s_own_pixels_are_shown(chat, pictures):
+    path = str(pictures / "large.png")
+    seen, told = demo.look(path, False)
+    width, height = chat.plan(path).overview
+    assert told == f"Only the whole at {width} x {height} pixels."
+    times = seen.width // width
+    assert times > 1 and seen.size == (times * width, times * height) and max(seen.size) >= demo.HEIGHT_PX
+    overview = Image.open(path).resize((width, height), Image.Resampling.BICUBIC)
+    assert seen.resize((width, height), Image.Resampling.NEAREST).tobytes() == overview.tobytes()
 
 
 def test_large_pictures_are_shown_smaller(pictures, monkeypatch):
@@ -69,11 +85,11 @@ def test_large_pictures_are_shown_smaller(pictures, monkeypatch):
 
 def test_an_answer_comes_in_pieces_and_is_remembered(chat, pictures):
     turns = []
-    *_, (answer, told) = demo.stream(chat, str(pictures / "large.png"), "What is it?", turns)
-    assert [turn.answer for turn in turns] == [answer]
+    *earlier, (answer, told) = demo.stream(chat, str(pictures / "large.png"), "What is it?", turns)
+    assert [turn.text for turn in turns] == [answer.text] and {speed for _, speed in earlier} == {""}
     assert SPEED.match(told)[1] == "7" and "kept" not in told
     *_, (more, told) = demo.stream(chat, None, "And now?", turns)
-    assert [turn.answer for turn in turns] == [answer, more] and "of the conversation were kept" in told
+    assert [turn.text for turn in turns] == [answer.text, more.text] and "of the conversation were kept" in told
     *_, (_, told) = demo.stream(chat, str(pictures / "large.png"), "What is it?", [], slicing=False)
     assert SPEED.match(told)[1] == "1"
 
@@ -121,46 +137,63 @@ def test_the_speed_is_told_in_words():
     )
 
 
-def test_a_conversation_can_be_copied_but_not_shared():
+def test_the_answer_stands_above_its_reasoning():
+    answer = Answer("red star top: COIN", ":")
+    first, second = demo.shown(answer, True)
+    assert first == {"role": "assistant", "content": "COIN"}
+    assert second["content"] == "red star top" and second["metadata"]["title"] == "Reasoning"
+    assert demo.shown(answer, False) == [{"role": "assistant", "content": answer.text}]
+    assert demo.shown(Answer("At 9:00."), True) == [{"role": "assistant", "content": "At 9:00."}]
+
+
+def test_conversations_can_be_copied_but_not_shared():
     blocks = demo.make_demo()
-    (chat,) = [block for block in blocks.blocks.values() if isinstance(block, gr.Chatbot)]
-    assert chat.buttons == ["copy", "copy_all"]
+    chats = [block for block in blocks.blocks.values() if isinstance(block, gr.Chatbot)]
+    assert [chat.buttons for chat in chats] == 2 * [["copy", "copy_all"]]
 
 
 def test_a_client_gets_answers_slices_and_sentences(address, pictures):
     client = Client(address, verbose=False)
     large, broken = handle_file(pictures / "large.png"), handle_file(pictures / "broken.png")
-    _, told = client.predict(large, True, api_name="/show")
-    assert "in 6 slices" in told
-    said, question, told = client.predict(large, "What is it?", [], True, api_name="/respond")
+    _, told, _, whole = client.predict(large, api_name="/show")
+    assert "and 6 slices" in told and whole.startswith("Only the whole")
+    question, said, told, other, whole = client.predict(large, "What is it?", [], [], api_name="/respond")
     assert [message["role"] for message in said] == ["user", "assistant"] and question == ""
-    assert SPEED.match(told)[1] == "7"
-    said, _, told = client.predict(large, "And now?", said, True, api_name="/respond")
-    assert len(said) == 4 and "were kept" in told and "pieces" not in told
+    assert (SPEED.match(told)[1], SPEED.match(whole)[1]) == ("7", "1") and len(other) == 2 and other != said
+    _, said, told, other, whole = client.predict(large, "And now?", said, other, api_name="/respond")
+    assert len(said) == len(other) == 4
+    assert all("were kept" in speed and "pieces" not in speed for speed in (told, whole))
     with pytest.raises(Exception, match="cannot be read as a picture"):
-        client.predict(broken, True, api_name="/show")
+        client.predict(broken, api_name="/show")
     with pytest.raises(Exception, match="The question is empty"):
-        client.predict(large, " ", [], True, api_name="/respond")
+        client.predict(large, " ", [], [], api_name="/respond")
 
 
-def test_a_visitor_asks_about_an_uploaded_picture_and_then_an_example(address, pictures, visit):
+def test_a_visitor_sees_an_answered_example_then_asks_about_an_own_picture(address, pictures, visit):
     from playwright.sync_api import expect
 
     with visit(address, height=1500) as page:
-        page.get_by_label("Question").first.fill("What is it?")
+        with_slices, without = page.get_by_label("Speed with slices"), page.get_by_label("Speed without slices")
+        expect(with_slices).to_have_value(SPEED, timeout=60_000)  # the example is answered when the page opens
+        expect(without).to_have_value(SPEED, timeout=60_000)
+        reads = page.get_by_label("What the model reads with slices")
+        expect(reads).to_have_value(re.compile("and 9 slices of"), timeout=30_000)
+        expect(page.get_by_text("under the orange heart").first).to_be_visible()
+
+        page.get_by_role("button", name="New conversation").click()
+        expect(with_slices).to_have_value("")
+        page.get_by_label("Remove Image").first.click()
+        page.get_by_label("Question", exact=True).fill("What is it?")
         page.get_by_role("button", name="Ask").click()
         expect(page.get_by_text("There is no picture yet").first).to_be_visible(timeout=30_000)
         with page.expect_response("**/upload*"):
             page.locator("input[type=file]").first.set_input_files(pictures / "large.png")
-        speed = page.get_by_label("Speed")
-        expect(speed).to_have_value(re.compile("in 6 slices of"), timeout=30_000)
+        expect(reads).to_have_value(re.compile("and 6 slices of"), timeout=30_000)
         page.get_by_role("button", name="Ask").click()
-        expect(speed).to_have_value(SPEED, timeout=60_000)
-        expect(page.get_by_label("Question").first).to_have_value("")
-        page.get_by_role("button", name="New conversation").click()
-        expect(speed).to_have_value("")
+        expect(with_slices).to_have_value(SPEED, timeout=60_000)
+        expect(without).to_have_value(re.compile("for 1 piece of the picture"), timeout=60_000)
+        expect(page.get_by_label("Question", exact=True)).to_have_value("")
+
         page.locator("table tbody tr, .gallery button").first.click()
-        expect(page.get_by_label("Question").first).not_to_have_value("", timeout=30_000)
-        expect(speed).to_have_value(re.compile("in [5-9] slices of"), timeout=30_000)
-        page.get_by_role("button", name="Ask").click()
-        expect(speed).to_have_value(SPEED, timeout=60_000)
+        expect(page.get_by_label("Question", exact=True)).not_to_have_value("", timeout=30_000)
+        expect(reads).to_have_value(re.compile("and 9 slices of"), timeout=30_000)

@@ -1,5 +1,7 @@
-"""Answers are those of PyTorch and of openvino_genai; a conversation reads only what is new; timings, stream, plan."""
+"""Answers are those of PyTorch and of openvino_genai; reasoning is kept apart from them; a conversation reads only what
+is new; timings, stream, plan."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -14,7 +16,7 @@ import torch
 from PIL import Image
 
 from notebooks.minicpm_v.network import MiniCPMV, load
-from notebooks.minicpm_v.pipeline import Timings, Turn, VisionChat, slicing
+from notebooks.minicpm_v.pipeline import Answer, Timings, Turn, VisionChat, slicing
 from notebooks.minicpm_v.pipeline import chat as pipeline
 from tests.minicpm_v import small
 from utils import compare
@@ -43,7 +45,7 @@ def chat(ir_2_6) -> VisionChat:
     return opened(ir_2_6)
 
 
-def fresh(chat: VisionChat, history: list[Turn], images, question: str, **options) -> str:
+def fresh(chat: VisionChat, history: list[Turn], images, question: str, **options) -> Answer:
     """The answer when the whole conversation is read anew."""
     chat.ask(None, "Forget.", max_new_tokens=1)
     answer = chat.ask(images, question, list(history), **options)
@@ -99,7 +101,7 @@ def by_pytorch(checkpoint: Path, images: list[Image.Image]) -> str:
 def test_answers_are_those_of_pytorch(both, images):
     chat = opened(both[1])
     answer = chat.ask(images, ASKED, max_new_tokens=NEW)
-    assert answer == by_pytorch(both[0], images)
+    assert answer.text == by_pytorch(both[0], images)
     assert answer != chat.ask([noise(*image.size, 7) for image in images], ASKED, max_new_tokens=NEW)
 
 
@@ -112,7 +114,8 @@ def vlm(ir_2_6):
 def test_openvino_genai_opens_the_folder_and_answers_alike(vlm, chat, image):
     config = genai.GenerationConfig(max_new_tokens=NEW, do_sample=False, eos_token_id=2)
     given = {} if image is None else {"images": [ov.Tensor(np.asarray(image)[None])]}
-    assert vlm.generate(ASKED, generation_config=config, **given).texts[0] == chat.ask(image, ASKED, max_new_tokens=NEW)
+    theirs = vlm.generate(ASKED, generation_config=config, **given).texts[0]
+    assert theirs == chat.ask(image, ASKED, max_new_tokens=NEW).text
     assert chat.timings.slices == (0 if image is None else 1 if image is WHOLE else 5)
 
 
@@ -137,7 +140,7 @@ def test_a_conversation_reads_only_what_is_new(both, length):
         and chat.timings.prompt_tokens < 90
     )
     assert [turn.question for turn in history] == [ASKED, "And what else?", "And this?"]
-    assert history[-1].answer == answer and history[-1].images == (WHOLE,)
+    assert history[-1].text == answer.text and history[-1].images == (WHOLE,)
     assert answer == fresh(chat, before, WHOLE, "And this?", **options)
 
 
@@ -149,7 +152,7 @@ def test_conversations_side_by_side_do_not_mix(chat):
     assert chat.ask(LARGE, ASKED, yours, max_new_tokens=NEW) == other != expected
     second = fresh(chat, mine, None, "More?", max_new_tokens=NEW)
     assert chat.ask(None, "More?", mine, max_new_tokens=NEW) == second
-    assert chat.timings.cached_tokens == 0 or mine[:-1] == [Turn(ASKED, expected, (WHOLE,))]
+    assert chat.timings.cached_tokens == 0 or mine[:-1] == [Turn(ASKED, expected.text, (WHOLE,))]
 
 
 def test_a_changed_history_is_read_anew(chat):
@@ -171,7 +174,7 @@ def test_pictures_are_numbered_through_the_conversation(chat, monkeypatch):
     user, assistant = "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"
     first = user + holder.format(0) + holder.format(1) + ASKED + assistant
     assert texts[0] == first
-    assert texts[1] == first + history[0].answer + "<|im_end|>\n" + user + holder.format(2) + ASKED + assistant
+    assert texts[1] == first + history[0].text + "<|im_end|>\n" + user + holder.format(2) + ASKED + assistant
 
 
 def test_slicing_can_be_left_out(chat):
@@ -184,14 +187,15 @@ def test_slicing_can_be_left_out(chat):
 def test_the_answer_comes_in_pieces(chat):
     pieces = []
     answer = chat.ask(WHOLE, ASKED, max_new_tokens=NEW, stream=pieces.append)
-    assert "".join(pieces) == answer and len(pieces) > 3
+    assert "".join(pieces) == answer.text and len(pieces) > 3
 
 
 def test_a_listener_may_end_the_answer_and_go_on(chat):
     whole = chat.ask(LARGE, ASKED, max_new_tokens=NEW)
     pieces, history = [], []
     answer = chat.ask(LARGE, ASKED, history, NEW, lambda piece: pieces.append(piece) or len(pieces) == 2)
-    assert chat.timings.finish_reason == "stopped" and 0 < len(answer) < len(whole) and whole.startswith(answer)
+    assert chat.timings.finish_reason == "stopped"
+    assert 0 < len(answer.text) < len(whole.text) and whole.text.startswith(answer.text)
     said = chat.ask(None, "Go on.", history, max_new_tokens=NEW)
     assert chat.timings.cached_tokens > 0
     assert said == fresh(chat, history[:1], None, "Go on.", max_new_tokens=NEW)
@@ -213,17 +217,17 @@ def test_figures_tell_what_it_took(chat):
     answer = chat.ask(LARGE, ASKED, max_new_tokens=5)
     timings = chat.timings
     assert 0 < timings.image_s < timings.first_token_s <= timings.total_s
-    assert timings.generated_tokens == len(answer) == 5 and timings.finish_reason == "length"
+    assert timings.generated_tokens == len(answer.text) == 5 and timings.finish_reason == "length"
     assert timings.tokens_per_second == pytest.approx(4 / (timings.total_s - timings.first_token_s))
     chat.ask(None, ASKED, max_new_tokens=1)
     assert chat.timings.tokens_per_second is None and chat.timings.image_s == 0
 
 
 def test_a_stop_token_ends_the_answer(chat, monkeypatch):
-    answer = chat.ask(None, ASKED, max_new_tokens=NEW)
+    answer = chat.ask(None, ASKED, max_new_tokens=NEW).text
     third = next(i for i, letter in enumerate(answer) if i >= 3 and letter not in answer[:i])
     monkeypatch.setattr(chat, "_stop_ids", {small.TOKENS.index(answer[third])})
-    assert chat.ask(None, ASKED, max_new_tokens=NEW) == answer[:third]
+    assert chat.ask(None, ASKED, max_new_tokens=NEW).text == answer[:third]
     assert chat.timings.finish_reason == "stop"
 
 
@@ -231,6 +235,35 @@ def test_only_the_last_logits_are_computed(ir_2_6):
     model = ov.Core().read_model(ir_2_6 / "openvino_language_model.xml")
     pipeline.only_last(model)
     assert model.output("logits").get_partial_shape()[1].get_max_length() == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "separator", "answer", "reasoning"),
+    [
+        ("green heart bottom right: COIN", ":", "COIN", "green heart bottom right"),
+        ("left, top: centre: 2 ", ":", "2", "left, top: centre"),
+        ("black", ":", "black", ""),
+        ("It says: open from 9:00 to 17:00.", "", "It says: open from 9:00 to 17:00.", ""),
+        ("", ":", "", ""),
+    ],
+)
+def test_reasoning_stands_before_the_separator_if_there_is_one(text, separator, answer, reasoning):
+    found = Answer(text, separator)
+    assert (found.answer, found.reasoning, str(found), f"{found}") == (answer, reasoning, answer, answer)
+
+
+def test_only_a_folder_that_says_so_splits_answers(ir_2_6, chat, tmp_path):
+    folder = shutil.copytree(ir_2_6, tmp_path / "ir")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    whole = chat.ask(LARGE, ASKED, max_new_tokens=NEW)
+    separator = whole.text[len(whole.text) // 2]
+    (folder / "config.json").write_text(json.dumps(config | {"answer_separator": separator}), encoding="utf-8")
+    split = opened(folder)
+    answer, history = split.ask(LARGE, ASKED, max_new_tokens=NEW), []
+    assert chat.answer_separator == "" and (whole.answer, whole.reasoning) == (whole.text, "")
+    before, _, after = whole.text.rpartition(separator)
+    assert (answer.text, answer.answer, answer.reasoning) == (whole.text, after, before) and before
+    assert split.ask(LARGE, ASKED, history, NEW) == answer and history[0].text == whole.text
 
 
 USE = """

@@ -4,7 +4,7 @@ import pytest
 
 from notebooks.minicpm_v.measuring import quality
 from notebooks.minicpm_v.network.reference import Reference
-from notebooks.minicpm_v.pipeline import VisionChat
+from notebooks.minicpm_v.pipeline import Answer, VisionChat
 from tests import examinations
 from utils import compare, report
 from utils.drawn_world.questions import KINDS
@@ -27,7 +27,7 @@ class Knowing:
         self.asked.append((picture, text, max_new_tokens, slicing))
         question = self.truth.get((picture.tobytes(), text))
         seen = question and (slicing or question.kind != quality.SMALL_WORDS)
-        return f" {question.answer.upper()}.\n" if seen else "nothing"
+        return Answer(f" {question.answer.upper()}.\n" if seen else "nothing")
 
 
 def letters(text: str) -> list[int]:
@@ -78,7 +78,7 @@ def test_the_table_fails_who_needs_no_slices_or_no_picture(trials):
     seeing = Knowing(trials)
 
     def ask(picture, text, slicing):
-        return seeing.ask(picture, text, 16, True)
+        return seeing.ask(picture, text, 16, True).text
 
     failing = [row for row in quality.table(trials, {"INT8": ask}, ask, letters) if compare.passes(row) is False]
     assert [(row["metric"], row["control"]) for row in failing] == [("accuracy, label", "slicing off")]

@@ -31,11 +31,8 @@ from utils.models import parts
 from utils.models.random_checkpoint import timed_conversions, weights_mb
 
 SPEED_ONLY = "released size of 2.0, random weights, speed only"
-PROMPT_TOKENS, QUESTION_TOKENS, ANSWER_TOKENS = (
-    512,
-    32,
-    32,
-)  # a long prompt, a question, an answer
+PROMPT_TOKENS = 512  # of a long prompt
+QUESTION_TOKENS, ANSWER_TOKENS = 32, 32
 STATIC_CACHE_TOKENS = PROMPT_TOKENS + 4 * ANSWER_TOKENS  # the most between two prompts
 EAGER, STATIC, OURS = "torch eager", "torch eager, static cache", "openvino"
 TYPES = {"FP32": torch.float32, "BF16": torch.bfloat16}
@@ -195,7 +192,6 @@ def time_all(
         for (runtime, precision), timing in of_work.items():
             options = {"amount": amount, "unit": unit, "torch": torch_timing, "label": label}
             rows.append(bench.row(runtime, precision, work.name, timing, **options))
-            print(f"{runtime} {precision}, {work.name}: {timing.median_ms:.1f} ms", flush=True)
     return rows
 
 
@@ -258,6 +254,8 @@ def measure(
             runs |= process.runs()
             memory |= dict.fromkeys(process.keys, {"peak_rss_mb": peak, "model_mb": weights_mb(folder)})
         rows = time_all(runs, workload_list, rounds, label)
+    for row in rows:
+        print(f"{row['runtime']} {row['precision']}, {row['workload']}: {row['median_ms']:.1f} ms", flush=True)
     return [row | memory[row["runtime"], row["precision"]] for row in rows]
 
 

@@ -22,7 +22,7 @@ from utils.drawn_world.answers import Trial, accuracy, blank_pictures, most_freq
 from utils.drawn_world.questions import KINDS
 from utils.models import parts
 
-Ask = Callable[[Image.Image, str, bool], str]  # picture, question, whether to slice -> answer
+Ask = Callable[[Image.Image, str, bool], str]  # picture, question, whether to slice -> all that the model wrote
 MAX_ANSWER_TOKENS = 40  # reasons included
 TRIALS = 24  # of each kind in the examination
 SMALL_WORDS = "label"  # the kind that slicing is for
@@ -39,8 +39,9 @@ def trials(count: int = 40, kinds: Sequence[str] = KINDS) -> list[Trial]:
 
 
 def asking(chat) -> Ask:
-    """A function that asks a `pipeline.VisionChat` or a `Reference` a question in a new conversation."""
-    return lambda picture, text, slicing: chat.ask(picture, text, max_new_tokens=MAX_ANSWER_TOKENS, slicing=slicing)
+    """A function that asks a `pipeline.VisionChat` or a `Reference` a question in a new conversation, for its text."""
+    options = {"max_new_tokens": MAX_ANSWER_TOKENS}
+    return lambda picture, text, slicing: chat.ask(picture, text, slicing=slicing, **options).text
 
 
 def answers(ask: Ask, trials: Sequence[Trial], slicing: bool = True, label: str = "") -> list[str]:

@@ -9,6 +9,7 @@ from PIL import Image
 from transformers import PreTrainedTokenizerFast
 
 from notebooks.minicpm_v.network.checkpoint import load
+from notebooks.minicpm_v.pipeline import Answer
 from notebooks.minicpm_v.pipeline.slicing import batch, cut, placeholder, plan
 
 
@@ -23,8 +24,8 @@ class Reference:
         self.tokenizer = PreTrainedTokenizerFast.from_pretrained(checkpoint)
 
     @torch.inference_mode()
-    def ask(self, picture: Image.Image, text: str, max_new_tokens: int, slicing: bool) -> str:
-        """The greedy answer to a question about an RGB picture."""
+    def ask(self, picture: Image.Image, text: str, max_new_tokens: int, slicing: bool) -> Answer:
+        """The answer to a question about an RGB picture, decoded greedily."""
         model, config, tokenizer = self.model, self.model.config, self.tokenizer
 
         # Slice the picture, and write the prompt with its placeholders
@@ -50,7 +51,7 @@ class Reference:
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.eos_token_id,
         )
-        return tokenizer.decode(tokens[0], skip_special_tokens=True)
+        return Answer(tokenizer.decode(tokens[0], skip_special_tokens=True), config.get("answer_separator", ""))
 
     def token_ids(self, text: str) -> list[int]:
         """A text's token ids."""

@@ -6,6 +6,7 @@ from .chat import (
     MAX_PIXELS,
     SUBMODELS,
     UNKNOWN,
+    Answer,
     Picture,
     Timings,
     Turn,

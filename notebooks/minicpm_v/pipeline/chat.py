@@ -1,4 +1,4 @@
-"""Questions about pictures: `VisionChat(folder).ask("photo.jpg", "What is on the table?")`.
+"""Questions about pictures: `VisionChat(folder).ask("photo.jpg", "What is on the table?").answer`.
 
 Needs openvino, openvino-genai (for the tokenizer), numpy and Pillow. To use it elsewhere copy this folder.
 """
@@ -21,7 +21,7 @@ from PIL import Image, ImageOps
 from .slicing import Plan, batch, cut, normalise, placeholder, plan, resized_positions, sincos_positions
 
 SUBMODELS = ("vision_embeddings", "resampler", "text_embeddings", "language")
-UNKNOWN = "<unk>"  # each is replaced by one embedding of a picture
+UNKNOWN = "<unk>"  # a placeholder: an embedding of a picture takes the place of each
 IMAGE_TOKENS = (UNKNOWN, "<image>", "</image>", "<slice>", "</slice>", "<image_id>", "</image_id>")
 MAX_PIXELS = 80_000_000
 MAX_ASPECT_RATIO = 100  # of the longer side to the shorter one: thinner pictures have too many patches
@@ -29,11 +29,43 @@ Picture = Image.Image | str | Path
 
 
 @dataclass(frozen=True)
+class Answer:
+    """What the model wrote about a picture. `str(answer)` is the answer without the reasoning.
+
+    separator: what stands between reasoning and answer, where the checkpoint was trained to reason first; the released
+    ones were not, and theirs is empty.
+    """
+
+    text: str
+    separator: str = ""
+
+    @property
+    def answer(self) -> str:
+        """The answer: what follows the last separator, or the whole text where there is none."""
+        return self._split()[1]
+
+    @property
+    def reasoning(self) -> str:
+        """What the model wrote before the answer, or nothing."""
+        return self._split()[0]
+
+    def __str__(self) -> str:
+        return self.answer
+
+    def _split(self) -> tuple[str, str]:
+        reasoning, _, answer = self.text.rpartition(self.separator) if self.separator else ("", "", self.text)
+        return reasoning.strip(), answer.strip()
+
+
+@dataclass(frozen=True)
 class Turn:
-    """A question, the RGB pictures that came with it, whether they were sliced, and the answer."""
+    """A question, what the model wrote (`Answer.text`), the RGB pictures of the question, and whether they were sliced.
+
+    The model reads all of it again in the next turn, its own reasoning included.
+    """
 
     question: str
-    answer: str
+    text: str
     images: tuple[Image.Image, ...] = ()
     slicing: bool = True
 
@@ -45,7 +77,7 @@ class Timings:
     image_s: float = 0.0  # slicing and encoding the pictures
     first_token_s: float = 0.0
     total_s: float = 0.0
-    slices: int = 0  # slices encoded, overviews included
+    slices: int = 0  # pieces of pictures that were encoded: overviews and slices
     cached_tokens: int = 0  # of the conversation, in the KV cache already
     prompt_tokens: int = 0  # tokens and picture embeddings that were read for this answer
     generated_tokens: int = 0
@@ -85,6 +117,7 @@ class VisionChat:
         self.context = self.config.get("max_position_embeddings", 4096)  # tokens that a conversation may have
         stop = _read_json(folder / "generation_config.json")["eos_token_id"]
         self._stop_ids = set(stop if isinstance(stop, list) else [stop])
+        self.answer_separator = self.config.get("answer_separator", "")  # see `Answer`
         self._table = None if self.version >= 2.6 else np.load(folder / "vision_positions.npy", allow_pickle=False)
         self.tokenizer = genai.Tokenizer(folder)
         self._unknown = self._token_ids(UNKNOWN)[0]
@@ -119,13 +152,13 @@ class VisionChat:
         max_new_tokens: int = 512,
         stream: Callable[[str], object] | None = None,
         slicing: bool = True,
-    ) -> str:
+    ) -> Answer:
         """The answer to a question about pictures (files or PIL images), or about the conversation so far.
 
         history: earlier turns, a list of yours to which this one is added. As long as one conversation goes on, only
-        its new tokens are read. stream: is called with the answer in pieces as it comes, and may end it by returning
-        True (the answer then has a few more letters). slicing: read large pictures in detail; otherwise only as a
-        whole, resized. `timings` has what it took.
+        its new tokens are read. stream: is called with the text in pieces as it comes, reasoning included, and may end
+        it by returning True (the text then has a few more letters). slicing: read large pictures in detail; otherwise
+        only as a whole, resized. `timings` has what it took.
 
         Raises ValueError for an empty question, a picture that cannot be read and a conversation that does not fit.
         """
@@ -141,11 +174,11 @@ class VisionChat:
         turn = Turn(question, "", tuple(image for image, _ in opened), slicing)
         with self._lock:
             timings = Timings(notes=[note for _, notes in opened for note in notes])
-            answer = self._answer(list(history or ()), turn, max_new_tokens, stream, timings)
+            text = self._answer(list(history or ()), turn, max_new_tokens, stream, timings)
             self.timings = timings
         if history is not None:
-            history.append(replace(turn, answer=answer))
-        return answer
+            history.append(replace(turn, text=text))
+        return Answer(text, self.answer_separator)
 
     def _answer(
         self, history: list[Turn], turn: Turn, max_new_tokens: int, stream: Callable | None, timings: Timings
@@ -204,19 +237,19 @@ class VisionChat:
             else:
                 embeddings = self.embed([token])  # [1, 1, D]
         streamer.end()
-        answer = "".join(pieces)
+        written = "".join(pieces)
         timings.generated_tokens = len(tokens)
         timings.total_s = perf_counter() - begin
-        self._turns = [*history, replace(turn, answer=answer)]
-        self._text_so_far = text + answer
+        self._turns = [*history, replace(turn, text=written)]
+        self._text_so_far = text + written
         self._pending = [] if timings.finish_reason == "stop" else tokens[-1:]  # the last token has not been read
-        return answer
+        return written
 
     def _prompt(self, turns: Iterable[Turn]) -> str:
         """The conversation as text, up to where the next answer begins."""
         messages, count = [], 0
         for turn in turns:
-            if token := next((token for token in IMAGE_TOKENS if token in turn.question + turn.answer), None):
+            if token := next((token for token in IMAGE_TOKENS if token in turn.question + turn.text), None):
                 raise ValueError(f"The text holds {token}, by which the model knows pictures. Write it without.")
             lines = []
             for image in turn.images:
@@ -224,7 +257,7 @@ class VisionChat:
                 lines.append(placeholder(grid, self._queries, self.version, count))
                 count += 1
             messages.append({"role": "user", "content": "\n".join([*lines, turn.question])})
-            messages.append({"role": "assistant", "content": turn.answer})
+            messages.append({"role": "assistant", "content": turn.text})
         return self.tokenizer.apply_chat_template(messages[:-1], add_generation_prompt=True)
 
     def _token_ids(self, text: str) -> list[int]:

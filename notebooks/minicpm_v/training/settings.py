@@ -55,6 +55,7 @@ CONFIG = {
     "rope_theta": 1e6,
     "tie_word_embeddings": False,
     "query_num": 64,
+    "answer_separator": ":",  # between the reasoning and the answer, which the questions of training have
     "image_size": 336,
     "patch_size": 14,
     "drop_vision_last_layer": True,
