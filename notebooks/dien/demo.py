@@ -26,8 +26,8 @@ ADVENTURES = (
 CARTOONS = ("Lion King, The (1994)", "Aladdin (1992)", "Beauty and the Beast (1991)", "Toy Story (1995)")
 INTRODUCTION = """# What would they watch next?
 
-The model ranks 500 popular movies by the probability that this person watches them next. Change the history, or take
-a user's, and rank again. Click a row to see its attention."""
+The model ranks 500 popular movies by the probability that this person watches them next. Add or remove a movie, or take
+a user's history: the ranking follows. Click a row to see its attention."""
 ONLY_TINY = """
 
 **You chose `{model}`, and this page shows `tiny`.** Only `tiny` was trained on movies; the authors' checkpoint knows
@@ -81,7 +81,7 @@ def make_demo(model: str = "tiny", device: str = "CPU", ir: Path | None = None) 
 
         take.click(show_history, user, history, api_name="history")
         run.click(show_ranking, [user, history], [table, picture, ranked], api_name="rank")
-        demo.load(show_ranking, [user, history], [table, picture, ranked], api_name=False)
+        gr.on([demo.load, history.change], show_ranking, [user, history], [table, picture, ranked], api_name=False)
         table.select(show_attention, ranked, picture, api_name=False)
     return demo
 

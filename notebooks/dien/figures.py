@@ -40,9 +40,9 @@ def network_picture() -> Figure:
     # What the last layers read
     candidate = box(axes, 3.35, 2.4, "candidate\n[36]", PICTURE)
     last_state = box(axes, 5.05, 3.75, "last state [36]", LAYERS)
-    again = box(axes, 5.05, 2.75, "candidate [36]", PICTURE)
-    product = box(axes, 5.05, 2.05, "candidate × sum [36]", FILL)
-    user = box(axes, 5.05, 1.35, "user [18]", PICTURE)
+    user = box(axes, 5.05, 3.1, "user [18]", PICTURE)
+    again = box(axes, 5.05, 2.4, "candidate [36]", PICTURE)
+    product = box(axes, 5.05, 1.6, "candidate × sum [36]", FILL)
     total = box(axes, 5.05, 0.65, "sum of the movies [36]", FILL)
     last = box(axes, 6.4, 2.05, "dense 200\nDice\ndense 80\nDice\ndense 2\nsoftmax", FILL)
     click = box(axes, 6.4, 3.75, "probability\nof a click", TEXT)
@@ -51,6 +51,7 @@ def network_picture() -> Figure:
     arrows(axes, [columns[-1][3], last_state])
     arrows(axes, [candidate, again])
     arrows(axes, [candidate, product])
+    arrows(axes, [total, product])
     arrows(axes, [last, click])
 
     # Lines that reach all steps: the candidate to the attention, the movies to their sum

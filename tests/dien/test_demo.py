@@ -85,11 +85,12 @@ def test_a_visitor_sees_ranking_and_attention(address, visit):
         page.get_by_text(adventures[3][1]).first.click()
         expect(picture).not_to_have_attribute("src", first, timeout=30_000)
 
-        # Another history, by its example
+        # Another history, by its example, is ranked at once
         page.get_by_text("Cartoons", exact=True).click()
         expect(page.get_by_text(demo.CARTOONS[0]).first).to_be_visible(timeout=30_000)
-        page.get_by_role("button", name="Rank", exact=True).click()
         expect(page.get_by_text(cartoons[0][1]).first).to_be_visible(timeout=30_000)
+        page.get_by_role("button", name="Take this user's history").click()
+        expect(page.get_by_text(demo.rank(1, demo.history_of(1))[0][1]).first).to_be_visible(timeout=30_000)
 
         # An error is a message
         page.get_by_label("User, 1 to 6040").fill("0")
