@@ -27,6 +27,7 @@ MAX_VOICE_S = 30
 MAX_CHARACTERS = 400
 MAX_SIDE = 1280  # pixels
 HEIGHT = 360  # pixels of original and result on the page
+TOOLBAR_HEIGHT = 40  # pixels, below a photo
 PASTE_LABELS = {"feathered": "lower half of the face, soft edge", "rectangle": "whole face, as the authors do"}
 PLAY_BOTH = """() => {
     const videos = [...document.querySelectorAll("video")].filter(video => video.offsetParent !== null);
@@ -48,9 +49,11 @@ def make_demo(
             "generated. Use only faces and voices of people who agree to it."
         )
         with gr.Row():
-            options = {"sources": ["upload", "webcam"], "height": HEIGHT, "buttons": []}  # no sharing
-            video = gr.Video(label="Original", visible=False, **options)
-            photo = gr.Image(label="Original", type="filepath", elem_id="photo", **options)
+            options = {"sources": ["upload", "webcam"], "buttons": []}  # no sharing
+            video = gr.Video(label="Original", visible=False, height=HEIGHT, **options)
+            photo = gr.Image(
+                label="Original", type="filepath", elem_id="photo", height=HEIGHT + TOOLBAR_HEIGHT, **options
+            )
             result = gr.Video(label="Result", interactive=False, autoplay=True, height=HEIGHT, buttons=["download"])
         with gr.Row() as typing:
             text = gr.Textbox(EXAMPLE, label="What the face should say", max_length=MAX_CHARACTERS, scale=3)
