@@ -6,7 +6,7 @@ from pathlib import Path
 
 from notebooks.sambert_hifigan import convert
 
-PRINTS = r"^[1-9]\d*\.\d s of speech at 16000 Hz$"
+PRINTS = r"^voices: xiaobei .*\n[1-9]\d*\.\d s of speech at 16000 Hz in .*speech\.wav$"
 
 
 @contextmanager
