@@ -99,7 +99,8 @@ def _values(rows: Sequence[Mapping], kinds: Sequence[str], field: str, value: st
 
 
 def quality_bars(rows: Iterable[Mapping]) -> Figure:
-    """A panel for each metric of quality rows: a bar for each precision, its threshold as a line, controls as marks."""
+    """A panel for each metric of quality rows: a bar for each precision and a hatched one for the control, and the
+    threshold as a dotted line. The title has the range of the precisions and the value of the control."""
     rows = list(rows)
     metrics = list(dict.fromkeys(row["metric"] for row in rows))
     figure = Figure(figsize=(9, 2.2 * -(-len(metrics) // 3)), dpi=110, layout="constrained")
@@ -110,12 +111,13 @@ def quality_bars(rows: Iterable[Mapping]) -> Figure:
         of_metric = [row for row in rows if row["metric"] == metric]
         bars = {row["precision"]: row["value"] for row in of_metric if "controls" not in row}
         axes.bar(list(bars), list(bars.values()), color=[PRECISIONS.get(name, COLOURS[0]) for name in bars])
+        result = " to ".join(dict.fromkeys(number(value) for value in (min(bars.values()), max(bars.values()))))
         for row in of_metric:
             if "controls" in row:
-                axes.plot(len(bars), row["value"], "v", color=INK, clip_on=False)
+                axes.bar("control", row["value"], color="white", edgecolor=LINE, hatch="////")
                 axes.axhline(row["threshold"], color=INK, linestyle=":", linewidth=1)
-                axes.set_xticks([*range(len(bars)), len(bars)], [*bars, "control"])
-        axes.set_title(f"{metric}\n{of_metric[0]['better']} is better", fontsize=9, color=INK)
+                result += f", control {number(row['value'])}"
+        axes.set_title(f"{metric}\n{result} ({of_metric[0]['better']} is better)", fontsize=9, color=INK)
         axes.tick_params(labelsize=9)
     return figure
 
