@@ -1,29 +1,45 @@
-"""Measuring: interleaved timings, peak memory in a fresh process, sizes, and the machine's own limits.
+"""Measuring: settings compared with PyTorch, interleaved timings, peak memory, sizes, and the machine's own limits.
 
-Times drift by tens of percent from run to run, so what is compared is measured in turns within one run, and
-one benchmark at a time has the machine (`exclusive`). MB and GB are powers of ten.
+Times drift by tens of percent from run to run, so what is compared is measured alternately within one run, each setting
+in a process of its own (`compare`), and one benchmark at a time has a quiet machine (`exclusive`). MB and GB are powers
+of ten.
 """
 
 import json
 import os
 import platform
+import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from pathlib import Path
-from time import perf_counter, sleep
+from time import monotonic, perf_counter, sleep
 
 import numpy as np
 import psutil
+from tqdm import tqdm
 
 from utils import paths, preflight
+from utils.compare import is_pytorch
 from utils.locks import alone
 
 PAUSE_S = 0.05  # for other threads to go to sleep
+PROCESS_PAUSE_S = 0.25  # the same between processes: threads of OpenMP spin for 0.2 s
 SHORT_MS = 500  # below this, waking threads can take longer than the call
+BUSY_PERCENT = 20  # where other programs use more of the cores, nothing is measured
+PATIENCE_S = 600  # how long to wait for a quiet machine
+EXTENSIONS = {  # flags of Linux that decide which arithmetic is fast
+    "avx2": "AVX2",
+    "avx512f": "AVX-512",
+    "avx512_vnni": "AVX-512 VNNI",
+    "avx_vnni": "AVX VNNI",
+    "avx512_bf16": "BF16",
+    "amx_bf16": "AMX BF16",
+    "amx_int8": "AMX INT8",
+}
 # Set in tests, where other work shares the cores and no timing is kept: every call is timed once, nobody waits, and
 # what notebooks measure (`live`) is taken from their results.
 ONCE = "BENCH_ONCE"
@@ -45,29 +61,178 @@ class Timing:
         return cls(float(np.median(samples)), float(np.percentile(samples, 90)), samples)
 
 
-def interleave(callables: Mapping[str, Callable[[], object]], rounds: int = 5, warmup: int = 1) -> dict[str, Timing]:
-    """Time each callable once per round, all in turns, after `warmup` unmeasured calls of each.
+class Busy(RuntimeError):
+    """Other programs use the machine, so that timings would be worth nothing."""
 
-    The turn starts one callable further in each round, so that none always runs after the same neighbour. Before
-    each comes a pause, because a runtime's idle threads go on spinning for a while on the cores of the next, and,
-    where a call is short, one unmeasured call, which wakes its own threads.
+
+def interleave(callables: Mapping[str, Callable[[], object]], rounds: int = 5, warmup: int = 1) -> dict[str, Timing]:
+    """Time each callable once per round, alternately, after `warmup` unmeasured rounds.
+
+    Each round starts one callable further, so that none always runs after the same neighbour. Before each comes a
+    pause, because a runtime's idle threads go on spinning for a while on the cores of the next, and, where a call is
+    short, one unmeasured call, which wakes its own threads.
     """
-    labels = list(callables)
+    return _alternately({label: partial(_sample, call) for label, call in callables.items()}, rounds, warmup, PAUSE_S)
+
+
+def _alternately(samplers: Mapping, rounds: int, warmup: int, pause_s: float) -> dict:
+    """The timings of functions that take a sample in ms each, by their keys."""
+    labels = list(samplers)
     if not labels or rounds < 1:
         raise ValueError(f"Timing needs a callable and a round; got {len(labels)} callables and {rounds} rounds.")
     if os.environ.get(ONCE):
-        return {label: Timing.of([_milliseconds(call)]) for label, call in callables.items()}
-    for _ in range(warmup):
-        for label in labels:
-            callables[label]()
-    samples: dict[str, list[float]] = {label: [] for label in labels}
+        return {label: Timing.of([sampler()]) for label, sampler in samplers.items()}
+    for label in labels * warmup:
+        samplers[label]()
+    samples: dict = {label: [] for label in labels}
     for turn in range(rounds):
         start = turn % len(labels)
         for label in labels[start:] + labels[:start]:
-            sleep(PAUSE_S)
-            took = _milliseconds(callables[label])
-            samples[label].append(took if took > SHORT_MS else _milliseconds(callables[label]))
+            sleep(pause_s)
+            samples[label].append(samplers[label]())
     return {label: Timing.of(taken) for label, taken in samples.items()}
+
+
+def _sample(call: Callable[[], object]) -> float:
+    """Milliseconds of a call; of a short one the second call, because the first one wakes its threads."""
+    took = _milliseconds(call)
+    return took if took > SHORT_MS or os.environ.get(ONCE) else _milliseconds(call)
+
+
+def _milliseconds(call: Callable[[], object]) -> float:
+    begin = perf_counter()
+    call()
+    return (perf_counter() - begin) * 1e3
+
+
+# --- Comparing ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is timed. One call does `amount` of `unit` (48 tokens: `amount=48, unit="tokens/s"`)."""
+
+    name: str
+    amount: float = 1.0
+    unit: str = "calls/s"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A runtime at a precision, for `compare`.
+
+    start: an importable function. It is called with `arguments` in the process of this setting, loads the model, and
+    returns the workloads that this setting can do: a function without arguments for each name.
+    accepted: whether the results pass the quality table. A setting of PyTorch that fails there is timed, but it is not
+    what others are compared with.
+    """
+
+    runtime: str
+    precision: str
+    start: Callable[..., Mapping[str, Callable[[], object]]]
+    arguments: tuple = ()
+    model_mb: float | None = None
+    accepted: bool = True
+
+
+def compare(
+    settings: Sequence[Setting],
+    workloads: Sequence[Workload],
+    rounds: int = 5,
+    warmup: int = 1,
+    label: str | None = None,
+) -> list[dict]:
+    """Speed rows of all settings, each in a process of its own, timed alternately.
+
+    The processes live at the same time on the same cores, and one works while the others wait: the threads of several
+    runtimes in one process would disturb each other. `ratio_to_torch` is the median of the fastest accepted setting of
+    PyTorch divided by that of the row. `ratio_at_precision` is the same ratio to PyTorch at the row's own precision.
+    Settings that are not accepted have `accepted` False. `peak_rss_mb` is the most memory that the process has held so
+    far. label: what the numbers are good for, such as "random weights, speed only". In tests (ONCE) every call is timed
+    once, in this process. Raises ValueError for a workload that no setting has.
+    """
+    rows = []
+    with ExitStack() as stack:
+        processes = {setting: _process(stack, setting) for setting in settings}
+        names = {setting: process(_start, setting) for setting, process in processes.items()}
+        for workload in tqdm(workloads, desc="timed", disable=None):
+            samplers = {
+                s: partial(p, _time, s, workload.name) for s, p in processes.items() if workload.name in names[s]
+            }
+            if not samplers:
+                known = ", ".join(dict.fromkeys(name for own in names.values() for name in own))
+                raise ValueError(f"No setting has the workload {workload.name!r}. There are: {known}.")
+            timings = _alternately(samplers, rounds, warmup, PROCESS_PAUSE_S)
+            for setting, timing in timings.items():
+                options = {
+                    "amount": workload.amount,
+                    "unit": workload.unit,
+                    "model_mb": setting.model_mb,
+                    "label": label,
+                }
+                peak_mb = processes[setting](peak_bytes) / 1e6
+                measured = row(
+                    setting.runtime, setting.precision, workload.name, timing, peak_rss_mb=peak_mb, **options
+                )
+                rows.append(measured | _ratios(setting, timings) | ({} if setting.accepted else {"accepted": False}))
+    return rows
+
+
+_STARTED: dict[Setting, Mapping[str, Callable[[], object]]] = {}  # the workloads of the settings in this process
+
+
+def _process(stack: ExitStack, setting: Setting) -> Callable:
+    """A function that calls a function with arguments in the process of a setting; in tests that is this process."""
+    if os.environ.get(ONCE):
+        stack.callback(_STARTED.pop, setting, None)
+        return lambda function, *arguments: function(*arguments)
+    return stack.enter_context(preflight.Child(f"Timing {setting.runtime} at {setting.precision}")).call
+
+
+def _start(setting: Setting) -> list[str]:
+    _STARTED[setting] = setting.start(*setting.arguments)
+    return list(_STARTED[setting])
+
+
+def _time(setting: Setting, workload: str) -> float:
+    return _sample(_STARTED[setting][workload])
+
+
+def _ratios(setting: Setting, timings: Mapping[Setting, Timing]) -> dict[str, float | None]:
+    """How many times faster a setting is than PyTorch: than its fastest accepted one, and at the same precision."""
+    torch = [peer for peer in timings if is_pytorch({"runtime": peer.runtime})]
+    groups = {
+        "ratio_to_torch": [timings[peer].median_ms for peer in torch if peer.accepted],
+        "ratio_at_precision": [timings[peer].median_ms for peer in torch if peer.precision == setting.precision],
+    }
+    own = timings[setting].median_ms
+    return {name: min(medians) / own if medians else None for name, medians in groups.items()}
+
+
+def explain(
+    rows: Iterable[Mapping], whole: str, parts: Mapping[str, float], tolerance: float = 0.15
+) -> dict[str, float]:
+    """The share of the time of `whole` that its stages take together, by "runtime precision".
+
+    parts: how often each stage's workload runs in the whole. Settings that lack a stage are left out. Raises ValueError
+    that names the longest stage where the sum is not within `tolerance` of the whole: something is not measured, or is
+    measured otherwise than it runs.
+    """
+    shares = {}
+    medians: dict[str, dict[str, float]] = {}
+    for row in rows:
+        medians.setdefault(f"{row['runtime']} {row['precision']}", {})[row["workload"]] = row["median_ms"]
+    for name, own in medians.items():
+        if whole in own and own.keys() >= parts.keys():
+            stages = {part: own[part] * count for part, count in parts.items()}
+            shares[name] = round(sum(stages.values()) / own[whole], 2)
+            if abs(shares[name] - 1) > tolerance:
+                longest = max(stages, key=stages.get)
+                raise ValueError(
+                    f"The stages of {name} take {shares[name]} of {whole} ({own[whole]:.4g} ms). The longest is "
+                    f"{longest} with {stages[longest]:.4g} ms. Measure them with the shapes and state of the whole."
+                )
+    return shares
 
 
 def live(measure: Callable[..., list[dict]]) -> Callable[..., list[dict]]:
@@ -84,12 +249,6 @@ def live(measure: Callable[..., list[dict]]) -> Callable[..., list[dict]]:
         return measure(*args, **options)
 
     return measured
-
-
-def _milliseconds(call: Callable[[], object]) -> float:
-    begin = perf_counter()
-    call()
-    return (perf_counter() - begin) * 1e3
 
 
 def row(
@@ -227,25 +386,36 @@ def arithmetic(precision: str) -> str:
 
 
 @contextmanager
-def exclusive(lock: str | Path | None = None) -> Iterator[dict]:
-    """Let one benchmark at a time run on this machine: wait for the lock, then yield the load at the start.
+def exclusive(lock: str | Path | None = None, busy_percent: float = BUSY_PERCENT) -> Iterator[dict]:
+    """Let one benchmark at a time run, and only on a quiet machine: wait, then yield the load at the start.
 
-    The dict has `background_cpu_percent` (of all cores, over half a second) and `background_load`
-    (processes that ran or waited, averaged over a minute). `lock` is a file; the default lies in the
-    system's temporary folder.
+    The dict has `background_cpu_percent` (of all cores, over a second) and `background_load` (processes that ran or
+    waited, averaged over a minute). `lock` is a file; the default lies in the system's temporary folder. Raises Busy
+    where other programs use more than `busy_percent` of the cores for PATIENCE_S. In tests (ONCE) nobody waits.
     """
+    if os.environ.get(ONCE):
+        yield _load()
+        return
     lock = Path(lock or Path(tempfile.gettempdir()) / "openvino-notebooks-bench.lock")
     waiting = f"Another benchmark is running (it holds {lock}): waiting for it to end."
-    # Other users of the machine wait for each other, too.
-    with nullcontext() if os.environ.get(ONCE) else alone(lock, waiting, mode=0o666):
-        yield {
-            "background_cpu_percent": psutil.cpu_percent(interval=0.5),
-            "background_load": round(psutil.getloadavg()[0], 2),
-        }
+    with alone(lock, waiting, mode=0o666):  # other users of the machine wait for each other, too
+        begin = monotonic()
+        while (load := _load())["background_cpu_percent"] > busy_percent:
+            used = f"other programs use {load['background_cpu_percent']:.0f} % of the cores"
+            if monotonic() - begin > PATIENCE_S:
+                raise Busy(f"Nothing is measured: {used}, and at most {busy_percent:.0f} % are allowed. Close them.")
+            print(f"Waiting for a quiet machine: {used}.", file=sys.stderr)
+            sleep(10)
+        yield load
+
+
+def _load() -> dict:
+    percent = psutil.cpu_percent(interval=1.0)
+    return {"background_cpu_percent": percent, "background_load": round(psutil.getloadavg()[0], 2)}
 
 
 def machine() -> dict:
-    """cpu (model name), cores and ram_gb (that this process may use), and os of this machine."""
+    """cpu (name and extensions), cores and ram_gb (that this process may use), and os of this machine."""
     return {
         "cpu": _cpu(),
         "cores": _cores(),
@@ -261,8 +431,12 @@ def _cores() -> int:
 
 
 def _cpu() -> str:
-    if platform.system() == "Linux":
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
+    """The processor: its name, and on Linux family, model and extensions, since one name stands for several of them."""
+    if platform.system() != "Linux":
+        return platform.processor() or platform.machine()
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n\n")[0].splitlines()
+    info = {name.strip(): text.strip() for name, _, text in (line.partition(":") for line in lines)}
+    if "model name" not in info:
+        return platform.machine()
+    flags = [name for flag, name in EXTENSIONS.items() if flag in info.get("flags", "").split()]
+    return f"{info['model name']} (family {info['cpu family']}, model {info['model']}: {', '.join(flags)})"

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from utils.compare import is_ours, is_pytorch
+from utils.compare import is_baseline, is_ours
 from utils.tables import number
 
 INK, LINE, FILL, PICTURE, TEXT = "#23303f", "#8793a1", "#ffffff", "#dbe8f5", "#ffe3bd"
@@ -162,7 +162,7 @@ def bars_of(axes: Axes, rows: Sequence[Mapping], names: Sequence[str], field: st
 
 def _ratio(row: Mapping, rows: Iterable[Mapping], field: str) -> str:
     """How many times as fast as the fastest PyTorch of the same workload a speed row is, as a text."""
-    peers = [peer[field] for peer in rows if is_pytorch(peer) and peer["workload"] == row["workload"]]
+    peers = [peer[field] for peer in rows if is_baseline(peer) and peer["workload"] == row["workload"]]
     if not peers:
         return ""
     ratio = row[field] / max(peers) if field == "throughput" else min(peers) / row[field]

@@ -1,4 +1,4 @@
-"""The process that `preflight.in_child` starts: it calls one function and sends back what that returns or raises.
+"""The process that `preflight.Child` starts: it calls functions and sends back what they return or raise.
 
 `multiprocessing` would run the parent's script again in the child. This file is run in its place, and is given the
 function by name. Parent and child talk over the child's standard input and output, two pipes that no other process
@@ -6,7 +6,8 @@ holds. What comes through them is pickled, as between the processes of `multipro
 is ever unpickled from a file.
 
 Standard input: a line of JSON, {"path": sys.path, "main": module that the parent was started as or null, "parent":
-process id}, then (function, arguments), pickled. Standard output: (True, result) or (False, exception), pickled.
+process id}, then for each call (function, arguments), pickled. Standard output: for each call (True, result) or (False,
+exception), pickled. The length of each pickle comes before it, in 8 bytes. The process ends with its standard input.
 """
 
 import importlib
@@ -34,11 +35,14 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what the function prints is news of its progress, not output of a notebook's cell
     sys.stdout = sys.stderr
-    start = json.loads(sys.stdin.buffer.readline())
+    jobs = sys.stdin.buffer
+    start = json.loads(jobs.readline())
     sys.path[:], _main = start["path"], start["main"]
     threading.Thread(target=_end_with, args=(start["parent"],), daemon=True).start()
-    answers.write(_outcome(sys.stdin.buffer.read()))
-    answers.close()
+    while length := jobs.read(8):
+        answer = _outcome(jobs.read(int.from_bytes(length, "little")))
+        answers.write(len(answer).to_bytes(8, "little") + answer)
+        answers.flush()
 
 
 def _end_with(parent: int) -> None:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -63,52 +64,86 @@ def total_gb() -> float:
     return min([psutil.virtual_memory().total, *(limit for limit, _ in _limits())]) / GB
 
 
-def in_child(function: Callable, *args, what: str = "The work", ram_gb: float = 0):
-    """Call an importable function in a fresh process; return its result, or raise its exception.
+class Child:
+    """A fresh process that calls importable functions one after another, and keeps what they leave in their modules.
 
-    All its memory is free again when the process ends. `ram_gb` is what the work needs: it is checked first, and named
-    in the message when it was not enough. Raises ValueError for a function that another process cannot import (of a
-    script, of a notebook's cell, a lambda), RuntimeError when the process was killed or died.
+    Use it in a `with` statement: all its memory is free again at the end. what: the work, as messages call it. ram_gb:
+    memory that the work needs; it is checked first (NotEnough), and named in the message when it was not enough.
     """
-    name = getattr(function, "__qualname__", "<no function>")
-    if "<" in name or function.__module__ == "__main__":
-        raise ValueError(
-            f"{name} cannot run in another process, which would have to "
-            "import it. Put it at the top level of a module (.py file)."
-        )
-    check(ram_gb=ram_gb, what=what)
-    spec = getattr(sys.modules["__main__"], "__spec__", None)  # None for a script or a notebook
-    start = {"path": [*map(str, sys.path), str(ROOT)], "main": spec and spec.name, "parent": os.getpid()}
-    job = json.dumps(start).encode() + b"\n" + ForkingPickler.dumps((function, args))
-    # Notebook kernels ask for colours; the child writes to a log.
-    environment = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "CLICOLOR_FORCE")}
-    # -P: else the folder of child.py would come first, and its select.py hide Python's module of that name.
-    command = [sys.executable, "-P", str(CHILD)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as child:
+
+    def __init__(self, what: str = "The work", ram_gb: float = 0) -> None:
+        check(ram_gb=ram_gb, what=what)
+        self.what, self.ram_gb, self.peak_gb = what, ram_gb, 0.0
+        spec = getattr(sys.modules["__main__"], "__spec__", None)  # None for a script or a notebook
+        start = {"path": [*map(str, sys.path), str(ROOT)], "main": spec and spec.name, "parent": os.getpid()}
+        # Notebook kernels ask for colours; the child writes to a log.
+        environment = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "CLICOLOR_FORCE")}
+        # -P: else the folder of child.py would come first, and its select.py hide Python's module of that name.
+        command = [sys.executable, "-P", str(CHILD)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        self._process.stdin.write(json.dumps(start).encode() + b"\n")
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
+    def __enter__(self) -> "Child":
+        return self
+
+    def __exit__(self, kind: type | None, *error) -> None:
+        if kind is not None:
+            self._process.kill()
+        self._process.__exit__(kind, *error)
+
+    def call(self, function: Callable, *args):
+        """Call a function in the process; return its result, or raise its exception.
+
+        Raises ValueError for a function that another process cannot import (of a script, of a notebook's cell, a
+        lambda), RuntimeError when the process was killed or died.
+        """
+        name = getattr(function, "__qualname__", "<no function>")
+        if "<" in name or function.__module__ == "__main__":
+            raise ValueError(
+                f"{name} cannot run in another process, which would have to "
+                "import it. Put it at the top level of a module (.py file)."
+            )
+        job = ForkingPickler.dumps((function, args))
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(self._exchange, job)
+            try:
+                answer = self._watch(waiting)
+            except BaseException:  # such as an interrupt of the kernel
+                self._process.kill()
+                raise
         try:
-            answer, peak = _answer(child, job)
-        except BaseException:  # such as an interrupt of the kernel
-            child.kill()
-            raise
-    try:
-        succeeded, outcome = ForkingPickler.loads(answer)
-    except (EOFError, UnpicklingError):  # it ended before it had written all of it
-        raise RuntimeError(_failure(what, child.returncode, peak, ram_gb)) from None
-    if succeeded:
-        return outcome
-    raise outcome
+            succeeded, outcome = ForkingPickler.loads(answer)
+        except (EOFError, UnpicklingError):  # it ended before it had written all of it
+            raise RuntimeError(_failure(self.what, self._process.wait(), self.peak_gb, self.ram_gb)) from None
+        if succeeded:
+            return outcome
+        raise outcome
+
+    def _exchange(self, job: bytes) -> bytes:
+        """Send a job and wait for the answer, which is cut off where the process dies."""
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(len(job).to_bytes(8, "little") + bytes(job))
+            self._process.stdin.flush()
+        length = self._process.stdout.read(8)
+        return self._process.stdout.read(int.from_bytes(length, "little"))
+
+    def _watch(self, waiting: Future) -> bytes:
+        """The answer; until it is there, the memory of the process is sampled every 0.1 s for `peak_gb`."""
+        while not wait([waiting], timeout=0.1).done:
+            with suppress(psutil.Error):
+                self.peak_gb = max(self.peak_gb, psutil.Process(self.pid).memory_info().rss / GB)
+        return waiting.result()
 
 
-def _answer(child: subprocess.Popen, job: bytes) -> tuple[bytes, float]:
-    """Send a child its job and wait for its end; returns its answer and its peak memory in GB, sampled every 0.1 s."""
-    peak, unsent = 0.0, job
-    while True:
-        try:
-            return child.communicate(unsent, timeout=0.1)[0], peak
-        except subprocess.TimeoutExpired:
-            unsent = None  # `communicate` goes on with its first input
-        with suppress(psutil.Error):
-            peak = max(peak, psutil.Process(child.pid).memory_info().rss / GB)
+def in_child(function: Callable, *args, what: str = "The work", ram_gb: float = 0):
+    """Call an importable function in a process of its own (`Child`); return its result, or raise its exception."""
+    with Child(what, ram_gb) as child:
+        return child.call(function, *args)
 
 
 def _failure(what: str, exitcode: int | None, peak: float, ram_gb: float) -> str:

@@ -189,7 +189,7 @@ def _fastest_of_each(rows: Iterable[Mapping], precisions: Collection[str]) -> di
     for workload in dict.fromkeys(row["workload"] for row in rows):
         own = [row for row in rows if row["workload"] == workload]
         ours = [row for row in own if compare.is_ours(row) and row["precision"] in precisions]
-        torch = [row for row in own if compare.is_pytorch(row)]
+        torch = [row for row in own if compare.is_baseline(row)]
         if ours and torch:
             pairs[workload] = (_quickest(torch), _quickest(ours))
     return pairs

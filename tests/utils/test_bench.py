@@ -1,6 +1,8 @@
 """Order and statistics of timings, memory of a child, sizes, the machine's limits, the lock."""
 
 import multiprocessing
+import os
+import time
 from itertools import pairwise
 
 import numpy as np
@@ -21,7 +23,7 @@ def fail() -> None:
 
 
 def hold(lock: str, acquired, release) -> None:
-    with bench.exclusive(lock):
+    with bench.exclusive(lock, busy_percent=100):
         acquired.set()
         release.wait(30)
 
@@ -59,7 +61,7 @@ def test_in_tests_a_notebook_shows_the_speed_that_is_in_its_results(monkeypatch,
 def test_interleave_takes_turns_and_rotates_the_first():
     calls: list[str] = []
     timings = bench.interleave({name: lambda name=name: calls.append(name) for name in "abc"}, rounds=3, warmup=1)
-    assert "".join(calls) == "abc" + "aabbcc" + "bbccaa" + "ccaabb"
+    assert "".join(calls) == "aabbcc" + "aabbcc" + "bbccaa" + "ccaabb"
     assert {name: len(timing.samples) for name, timing in timings.items()} == {"a": 3, "b": 3, "c": 3}
 
 
@@ -171,7 +173,7 @@ def test_one_benchmark_at_a_time(tmp_path, capsys):
         import threading
 
         threading.Timer(0.3, release.set).start()
-        with bench.exclusive(lock) as load:
+        with bench.exclusive(lock, busy_percent=100) as load:
             assert release.is_set()
     finally:
         release.set()
@@ -182,11 +184,134 @@ def test_one_benchmark_at_a_time(tmp_path, capsys):
 
 def test_the_lock_is_given_back_after_an_error(tmp_path, capsys):
     lock = tmp_path / "bench.lock"
-    with pytest.raises(RuntimeError), bench.exclusive(lock):
+    with pytest.raises(RuntimeError), bench.exclusive(lock, busy_percent=100):
         raise RuntimeError
-    with bench.exclusive(lock):
+    with bench.exclusive(lock, busy_percent=100):
         pass
     assert capsys.readouterr().out == ""
+
+
+@pytest.fixture
+def loads(monkeypatch) -> list[float]:
+    """What other programs use of the cores, in percent, each time that it is asked. Nobody sleeps."""
+    percents: list[float] = []
+    monkeypatch.setattr(bench.psutil, "cpu_percent", lambda interval: percents.pop(0) if percents[1:] else percents[0])
+    monkeypatch.setattr(bench, "sleep", lambda seconds: None)
+    return percents
+
+
+def test_a_benchmark_waits_for_a_quiet_machine(loads, tmp_path, capsys):
+    loads += [90.0, 21.0, 20.0]
+    with bench.exclusive(tmp_path / "lock") as load:
+        assert load["background_cpu_percent"] == 20.0
+    assert capsys.readouterr().err.count("Waiting for a quiet machine") == 2
+
+
+def test_on_a_busy_machine_nothing_is_measured(loads, tmp_path, monkeypatch):
+    loads += [57.0]
+    clock = iter([0.0, 599.0, 601.0])
+    monkeypatch.setattr(bench, "monotonic", lambda: next(clock))
+    with (
+        pytest.raises(bench.Busy, match="use 57 % of the cores, and at most 20 % are allowed"),
+        bench.exclusive(tmp_path / "lock"),
+    ):
+        pytest.fail("it was measured")
+
+
+# --- Settings in processes of their own ---------------------------------------------------------------------------
+
+
+def sleeping(**seconds: float) -> dict:
+    """Workloads that wait."""
+    return {name: lambda wait=wait: time.sleep(wait) for name, wait in seconds.items()}
+
+
+def slow() -> dict:
+    return sleeping(first=0.06, second=0.02)
+
+
+def fast() -> dict:
+    return sleeping(first=0.02)
+
+
+def broken() -> dict:
+    raise ValueError("no such model")
+
+
+PEER, INEXACT, OURS = (
+    bench.Setting("torch eager", "FP32", slow),
+    bench.Setting("torch eager", "BF16", fast, accepted=False),
+    bench.Setting("openvino", "BF16", fast, model_mb=7.0),
+)
+WORK = [bench.Workload("first", 3, "tokens/s"), bench.Workload("second")]
+
+
+def test_settings_are_compared_with_the_fastest_pytorch_that_is_good_enough():
+    rows = bench.compare([PEER, INEXACT, OURS], WORK, rounds=3, label="speed only")
+    assert [(row["runtime"], row["precision"], row["workload"]) for row in rows] == [
+        ("torch eager", "FP32", "first"),
+        ("torch eager", "BF16", "first"),
+        ("openvino", "BF16", "first"),
+        ("torch eager", "FP32", "second"),
+    ]
+    peer, inexact, ours, second = rows
+    assert ours["ratio_to_torch"] == peer["median_ms"] / ours["median_ms"] > 1.5
+    assert ours["ratio_at_precision"] == inexact["median_ms"] / ours["median_ms"] < 1.5
+    assert peer["ratio_to_torch"] == peer["ratio_at_precision"] == second["ratio_to_torch"] == 1
+    assert ours["median_ms"] >= 20 and ours["throughput"] == 3000 / ours["median_ms"] and ours["model_mb"] == 7
+    assert all(row["label"] == "speed only" and row["peak_rss_mb"] > 20 for row in rows)
+
+
+def processes(file: str) -> dict:
+    def note() -> None:
+        with open(file, "a", encoding="ascii") as stream:
+            stream.write(f"{os.getpid()} ")
+
+    return {"first": note}
+
+
+def test_each_setting_has_a_process_and_they_alternate(tmp_path, monkeypatch):
+    file = tmp_path / "calls"
+    monkeypatch.setattr(bench, "PROCESS_PAUSE_S", 0)
+    settings = [bench.Setting("openvino", precision, processes, (str(file),)) for precision in ("FP32", "INT8")]
+    rows = bench.compare(settings, WORK[:1], rounds=2)
+    a, _, b, _, *rest = file.read_text(encoding="ascii").split()
+    assert a != b and str(os.getpid()) not in (a, b)
+    assert rest == [a, a, b, b, b, b, a, a]  # each call is made twice, and the second round begins with the second one
+    assert rows[0]["ratio_to_torch"] is rows[0]["ratio_at_precision"] is None
+
+
+def test_in_tests_settings_share_this_process(tmp_path, monkeypatch):
+    monkeypatch.setenv(bench.ONCE, "1")
+    settings = [bench.Setting("openvino", precision, processes, (str(tmp_path / "calls"),)) for precision in ("A", "B")]
+    bench.compare(settings, WORK[:1], rounds=9)
+    assert (tmp_path / "calls").read_text(encoding="ascii").split() == [str(os.getpid())] * 2
+    assert not bench._STARTED
+
+
+def test_a_setting_that_cannot_start_raises_its_error():
+    with pytest.raises(ValueError, match="no such model"):
+        bench.compare([bench.Setting("openvino", "FP32", broken)], WORK)
+
+
+def test_a_workload_that_no_setting_has_is_an_error(monkeypatch):
+    monkeypatch.setenv(bench.ONCE, "1")
+    with pytest.raises(ValueError, match="No setting has the workload 'third'. There are: first, second"):
+        bench.compare([PEER, OURS], [bench.Workload("third")])
+
+
+def timed(**medians: float) -> list[dict]:
+    return [bench.row("openvino", "INT8", name, bench.Timing.of([median])) for name, median in medians.items()]
+
+
+def test_stages_explain_the_whole():
+    rows = [
+        *timed(whole=100, encoder=20, step=7.5),
+        *(row | {"precision": "FP32"} for row in timed(whole=90, encoder=20)),
+    ]
+    assert bench.explain(rows, "whole", {"encoder": 1, "step": 10}) == {"openvino INT8": 0.95}
+    with pytest.raises(ValueError, match="stages of openvino INT8 take 0.35 of whole .* longest is encoder with 20 ms"):
+        bench.explain(rows, "whole", {"encoder": 1, "step": 2})
 
 
 def test_machine():

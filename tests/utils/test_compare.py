@@ -132,6 +132,20 @@ def test_show_has_a_line_for_each_metric_and_marks_what_fails():
     ]
 
 
+def test_show_of_speed_compares_with_the_fastest_pytorch_that_is_good_enough():
+    def timed(runtime: str, precision: str, median_ms: float, **more) -> dict:
+        return {"runtime": runtime, "precision": precision, "workload": "a sentence", "median_ms": median_ms, **more}
+
+    rows = [timed("torch eager", "FP32", 90), timed("torch.compile", "FP32", 60), timed("openvino", "INT8", 20)]
+    table = compare.show(rows)
+    assert table.header == ["Workload", "Fastest PyTorch", "Fastest OpenVINO", "Ratio"]
+    assert table.rows == [["a sentence", "60 ms (torch.compile, FP32)", "20 ms (openvino, INT8)", "3x"]]
+    rows += [timed("torch eager", "BF16", 10, accepted=False), timed("openvino", "FP32", 40, ratio_at_precision=1.5)]
+    table = compare.show(rows)
+    assert table.header[-1] == "Ratio at equal precision"
+    assert table.rows[0][1:] == ["60 ms (torch.compile, FP32)", "20 ms (openvino, INT8)", "3x", "1.5x (FP32)"]
+
+
 def test_show_of_parity_says_how_far_apart_and_how_far_is_allowed():
     rows = [
         compare.parity("encoder", [1.0, 2.0], [1.0, 2.0000004], 1e-4),

@@ -24,6 +24,14 @@ def add(first, second):
     return first + second, os.getpid()
 
 
+REMEMBERED: list[str] = []
+
+
+def remember(word: str) -> list[str]:
+    REMEMBERED.append(word)
+    return REMEMBERED
+
+
 def refuse():
     raise ValueError("the prompt is empty")
 
@@ -130,6 +138,17 @@ def test_a_child_returns_its_result_from_another_process():
     total, process = preflight.in_child(add, 2, 3)
     assert total == 5 and process != os.getpid()
     assert preflight.in_child(math.factorial, 5) == 120
+
+
+def test_a_child_keeps_what_its_calls_leave_behind():
+    with preflight.Child() as child:
+        assert [child.call(remember, word) for word in ("a", "b")] == [["a"], ["a", "b"]]
+        with pytest.raises(ValueError, match="the prompt is empty"):
+            child.call(refuse)
+        assert child.call(remember, "c") == ["a", "b", "c"]  # it goes on after an error
+    assert remember("d") == ["d"]
+    with pytest.raises(psutil.NoSuchProcess):
+        psutil.Process(child.pid)
 
 
 def test_a_childs_exception_is_raised_here():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -47,30 +49,29 @@ def accuracy(scores: np.ndarray, labels: np.ndarray) -> float:
 
 @bench.live
 def speed(model: str = "tiny", rounds: int = 5) -> list[dict]:
-    """The speed rows on the CPU: PyTorch eager and OpenVINO at each precision, timed alternately."""
-    network = convert.load(model)
-    folders = {precision: convert.prepare(model, precision) for precision in convert.PRECISIONS}
-    readers = {precision: DigitReader(folder) for precision, folder in folders.items()}
-    rows = []
-    for batch in BATCHES:
-        pictures = data.held_out().pictures[:batch]
-        calls = {("torch eager", "FP32"): partial(predict, network, pictures)}
-        for precision, reader in readers.items():
-            calls["openvino", precision] = partial(reader.logits, pictures)
-        timings = bench.interleave(calls, rounds)
-        for (runtime, precision), timing in timings.items():
-            row = bench.row(
-                runtime,
-                precision,
-                f"batch {batch}",
-                timing,
-                amount=batch,
-                unit="pictures/s",
-                torch=timings["torch eager", "FP32"],
-                model_mb=bench.size_mb(folders[precision]),
-            )
-            rows.append(row)
-    return rows
+    """The speed rows on the CPU: PyTorch eager and OpenVINO at each precision, each in a process of its own."""
+    settings = [bench.Setting("torch eager", "FP32", start_torch, (model,))]
+    for precision in convert.PRECISIONS:
+        folder = convert.prepare(model, precision)
+        settings.append(bench.Setting("openvino", precision, start_openvino, (folder,), bench.size_mb(folder)))
+    workloads = [bench.Workload(f"batch {batch}", batch, "pictures/s") for batch in BATCHES]
+    return bench.compare(settings, workloads, rounds)
+
+
+def start_torch(model: str) -> dict[str, Callable]:
+    """The workloads of PyTorch eager."""
+    return batches(partial(predict, convert.load(model)))
+
+
+def start_openvino(folder: Path) -> dict[str, Callable]:
+    """The workloads of OpenVINO."""
+    return batches(DigitReader(folder).logits)
+
+
+def batches(run: Callable) -> dict[str, Callable]:
+    """A workload for each batch size. run: is called with pictures."""
+    pictures = data.held_out().pictures
+    return {f"batch {batch}": partial(run, pictures[:batch]) for batch in BATCHES}
 
 
 def main() -> None:
