@@ -23,12 +23,12 @@ def test_all_runtimes_compute_the_same(tmp_path):
 
 
 def test_rows_name_every_peer_and_pass_the_schema(tmp_path):
-    network = measuring.random_network(Config(*SIZES, independent=True))
-    paths = {"FP32": convert(network, tmp_path / "dien.xml", 4)}
-    rows = measuring.batch_sizes(network, paths, 4, (1, 3), rounds=1)
+    config = Config(*SIZES, independent=True)
+    paths = {"FP32": convert(measuring.random_network(config), tmp_path / "dien.xml", 4)}
+    rows = measuring.batch_sizes(config, paths, 4, (1, 3), rounds=1)
     assert {row["runtime"] for row in rows} == {"torch eager", "torchscript", "onnxruntime", "openvino"}
     assert {row["workload"] for row in rows} == {"history 4, batch 1", "history 4, batch 3"}
-    assert all(row["ratio_to_torch"] == 1 for row in rows if row["runtime"] == "torch eager")
+    assert {row["precision"] for row in rows} == {"FP32", "BF16"}
     path = report.save("dien", model="tiny", device="CPU", parity=[], quality=[], speed=rows, folder=tmp_path)
     assert len(report.load(path)["speed"]) == len(rows)
 

@@ -7,7 +7,7 @@ lengths, throughput mode, compile times.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,6 +26,13 @@ from utils import bench, report
 RELEASED = Config(543_060, 367_983, 1601)  # Amazon Books: 16.4 million embedding values
 BATCHES = (1, 128, 1024)
 Run = Callable[[dict[str, np.ndarray]], object]
+Workloads = dict[str, Callable[[], object]]
+Source = str | Config  # a model of the collection, or the sizes of one with random weights
+
+
+def load(source: Source) -> DIEN:
+    """A model with its trained weights, or one with random weights."""
+    return random_network(source) if isinstance(source, Config) else convert.load(source)
 
 
 def random_batch(config: Config, rows: int, length: int) -> dict[str, np.ndarray]:
@@ -54,6 +61,17 @@ def eager(network: DIEN) -> Run:
             network(*(torch.from_numpy(batch[name]) for name in INPUTS))
 
     return run
+
+
+def autocast(network: DIEN) -> Run:
+    """PyTorch, whose matrix products are in BF16."""
+    run = eager(network)
+
+    def with_autocast(batch: dict[str, np.ndarray]) -> None:
+        with torch.autocast("cpu", torch.bfloat16):
+            run(batch)
+
+    return with_autocast
 
 
 def scripted(network: DIEN, length: int) -> Run:
@@ -102,90 +120,128 @@ def onnx(network: DIEN, length: int, folder: Path) -> Run:
 
 
 def batch_sizes(
-    network: DIEN,
+    source: Source,
     paths: dict[str, Path],
     length: int,
-    batches: Iterable[int],
+    batches: tuple[int, ...],
     rounds: int,
     compiling: bool = False,
     label: str | None = None,
 ) -> list[dict]:
-    """Speed rows: one batch of full histories at each batch size, all runtimes timed alternately.
+    """Speed rows: one batch of full histories at each batch size, every runtime in a process of its own.
 
     paths: precision -> IR. compiling: whether torch.compile is among the runtimes.
     """
+    sizes = (source, length, batches)
+    settings = [
+        bench.Setting("torch eager", "FP32", start_torch, (eager, *sizes)),
+        bench.Setting("torch eager", "BF16", start_torch, (autocast, *sizes)),
+        bench.Setting("torchscript", "FP32", start_scripted, sizes),
+        bench.Setting("onnxruntime", "FP32", start_onnx, sizes),
+    ]
+    if compiling:
+        settings.append(bench.Setting("torch.compile", "FP32", start_torch, (compiled, *sizes)))
+    for precision, path in paths.items():
+        hints = {precision: "f32"} | ({"BF16": "bf16"} if precision == "FP32" else {})
+        for name, hint in hints.items():
+            settings.append(bench.Setting("openvino", name, start_openvino, (path, hint, *sizes), bench.size_mb(path)))
+    workloads = [bench.Workload(f"history {length}, batch {batch}", batch, "rows/s") for batch in batches]
+    return bench.compare(settings, workloads, rounds, warmup=2, label=label)
+
+
+def start_torch(kind: Callable[[DIEN], Run], source: Source, length: int, batches: tuple[int, ...]) -> Workloads:
+    """The workloads of PyTorch: eager, in BF16 or compiled."""
+    network = load(source)
+    return full_histories(kind(network), network.config, length, batches)
+
+
+def start_scripted(source: Source, length: int, batches: tuple[int, ...]) -> Workloads:
+    """The workloads of TorchScript."""
+    network = load(source)
+    return full_histories(scripted(network, length), network.config, length, batches)
+
+
+def start_onnx(source: Source, length: int, batches: tuple[int, ...]) -> Workloads:
+    """The workloads of ONNX Runtime."""
+    network = load(source)
     with TemporaryDirectory() as scratch:
-        calls: dict[tuple[str, str], Run] = {("torch eager", "FP32"): eager(network)}
-        if compiling:
-            calls["torch.compile", "FP32"] = compiled(network)
-        calls["torchscript", "FP32"] = scripted(network, length)
-        calls["onnxruntime", "FP32"] = onnx(network, length, Path(scratch))
-        for precision, path in paths.items():
-            model = ClickModel(path, INFERENCE_PRECISION_HINT="f32")
-            calls["openvino", precision] = model.infer
-            if precision == "FP32":
-                calls["openvino", "BF16"] = ClickModel(path, INFERENCE_PRECISION_HINT="bf16").infer
-        rows = []
-        for batch in batches:
-            arrays = random_batch(network.config, batch, length)
-            timings = bench.interleave({key: partial(run, arrays) for key, run in calls.items()}, rounds, warmup=2)
-            for (runtime, precision), timing in timings.items():
-                rows.append(
-                    bench.row(
-                        runtime,
-                        precision,
-                        f"history {length}, batch {batch}",
-                        timing,
-                        amount=batch,
-                        unit="rows/s",
-                        torch=timings["torch eager", "FP32"],
-                        model_mb=bench.size_mb(paths.get(precision, paths["FP32"])),
-                        label=label,
-                    )
-                )
-    return rows
+        run = onnx(network, length, Path(scratch))
+    return full_histories(run, network.config, length, batches)
+
+
+def start_openvino(path: Path, hint: str, source: Source, length: int, batches: tuple[int, ...]) -> Workloads:
+    """The workloads of OpenVINO. hint: the arithmetic, "f32" or "bf16"."""
+    model = ClickModel(path, INFERENCE_PRECISION_HINT=hint)
+    return full_histories(model.infer, load(source).config, length, batches)
+
+
+def full_histories(run: Run, config: Config, length: int, batches: tuple[int, ...]) -> Workloads:
+    """A workload for each batch size, by name."""
+    arrays = {batch: random_batch(config, batch, length) for batch in batches}
+    return {f"history {length}, batch {batch}": partial(run, arrays[batch]) for batch in batches}
 
 
 @bench.live
-def live(network: DIEN, paths: dict[str, Path], length: int, rounds: int = 5) -> list[dict]:
+def live(model: str, paths: dict[str, Path], length: int, rounds: int = 5) -> list[dict]:
     """Speed rows that the notebook measures: a model at its own length. paths: precision -> IR."""
-    return batch_sizes(network, paths, length, (1, 128), rounds)
+    return batch_sizes(model, paths, length, (1, 128), rounds)
 
 
-def true_lengths(network: DIEN, ir: Path, rounds: int, rows: int = 1024) -> list[dict]:
+TRUE_LENGTHS = f"1024 rows, true lengths up to {LENGTH}"
+
+
+def true_lengths(ir: Path, rounds: int) -> list[dict]:
     """Speed rows for histories with the lengths of MovieLens: cut graphs, one graph for all lengths, and a loop."""
+    loop = convert.convert_loop(convert.load("tiny"), ir.with_name("loop.xml"))
+    settings = [
+        bench.Setting("openvino, cut graphs (score, with its checks)", "FP32", start_cut_graphs, (ir,)),
+        bench.Setting("openvino, one graph of 100", "FP32", start_one_graph, (ir,)),
+        bench.Setting("openvino, loop", "FP32", start_loop, (loop,)),
+        bench.Setting("torch eager", "FP32", start_eager_in_parts),
+    ]
+    return bench.compare(settings, [bench.Workload(TRUE_LENGTHS, 1024, "rows/s")], rounds)
+
+
+def start_cut_graphs(ir: Path) -> Workloads:
+    batch = movielens_batch()
+    ragged = [
+        [row[:n] for row, n in zip(batch[name], batch["seq_len"], strict=True)] for name in ("mid_his", "cat_his")
+    ]
+    model = ClickModel(ir, INFERENCE_PRECISION_HINT="f32")
+    return {TRUE_LENGTHS: partial(model.score, *(batch[name] for name in ("uid", "mid", "cat")), *ragged)}
+
+
+def start_one_graph(ir: Path) -> Workloads:
+    return {TRUE_LENGTHS: partial(ClickModel(ir, INFERENCE_PRECISION_HINT="f32").infer, movielens_batch())}
+
+
+def start_loop(ir: Path) -> Workloads:
+    loop = ov.Core().compile_model(ir, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return {TRUE_LENGTHS: partial(in_parts, loop, movielens_batch())}
+
+
+def start_eager_in_parts() -> Workloads:
+    return {TRUE_LENGTHS: partial(in_parts, eager(convert.load("tiny")), movielens_batch())}
+
+
+def movielens_batch(rows: int = 1024) -> dict[str, np.ndarray]:
+    """A random batch whose histories have the lengths of users of MovieLens, in the middle and at the end."""
     rng = np.random.default_rng(0)
-    whole = np.minimum([len(s) for s in data.movielens().sequences], LENGTH)
+    movies = data.movielens()
+    whole = np.minimum([len(s) for s in movies.sequences], LENGTH)
     partial_lengths = rng.integers(1, whole + 1)  # users in the middle of their sequences
     lengths = rng.permutation(np.concatenate([partial_lengths, whole]))[:rows]
-    batch = random_batch(network.config, rows, LENGTH)
-    ragged = [[row[:n] for row, n in zip(batch[name], lengths, strict=True)] for name in ("mid_his", "cat_his")]
-    model = ClickModel(ir, INFERENCE_PRECISION_HINT="f32")
-    single = [batch[name] for name in ("uid", "mid", "cat")]
-    padded = batch | {"seq_len": lengths, "mask": (np.arange(LENGTH) < lengths[:, None]).astype(np.float32)}
-    loop_path = convert.convert_loop(network, ir.with_name("loop.xml"))
-    loop = ov.Core().compile_model(loop_path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    mask = (np.arange(LENGTH) < lengths[:, None]).astype(np.float32)
+    return random_batch(Config(*movies.sizes), rows, LENGTH) | {"seq_len": lengths, "mask": mask}
 
-    def in_parts(run: Run) -> None:
-        """Run rows sorted by length, 128 at a time, cut to the longest of each: careful use of a loop."""
-        order = np.argsort(lengths)
-        for start in range(0, rows, 128):
-            part = order[start : start + 128]
-            run({k: x[part] if x.ndim == 1 else x[part][:, : lengths[part].max()] for k, x in padded.items()})
 
-    calls = {
-        ("openvino, cut graphs (score, with its checks)", "FP32"): partial(model.score, *single, *ragged),
-        ("openvino, one graph of 100", "FP32"): partial(model.infer, padded),
-        ("openvino, loop", "FP32"): partial(in_parts, loop),
-        ("torch eager", "FP32"): partial(in_parts, eager(network)),
-    }
-    timings = bench.interleave(calls, rounds)
-    peer = timings["torch eager", "FP32"]
-    workload = f"{rows} rows, true lengths up to {LENGTH}"
-    return [
-        bench.row(runtime, precision, workload, timing, amount=rows, unit="rows/s", torch=peer)
-        for (runtime, precision), timing in timings.items()
-    ]
+def in_parts(run: Run, batch: dict[str, np.ndarray]) -> None:
+    """Run rows sorted by length, 128 at a time, cut to the longest of each: careful use of a network for any length."""
+    lengths = batch["seq_len"]
+    order = np.argsort(lengths)
+    for start in range(0, len(order), 128):
+        part = order[start : start + 128]
+        run({k: x[part] if x.ndim == 1 else x[part][:, : lengths[part].max()] for k, x in batch.items()})
 
 
 def streams(ir: Path, config: Config, rounds: int, batch: int = 128, count: int = 16) -> list[dict]:
@@ -250,26 +306,26 @@ def limits(rows: list[dict], config: Config, length: int = LENGTH) -> dict[str, 
 
 def main() -> None:
     """Measure everything and write the file of results."""
-    with bench.exclusive() as load, TemporaryDirectory() as scratch:
-        tiny = convert.load("tiny")
+    with bench.exclusive() as load_at_start, TemporaryDirectory() as scratch:
         fp32 = convert.prepare("tiny", "FP32", LENGTH)
         paths = {"FP32": fp32, "INT8": convert.prepare("tiny", "INT8", LENGTH)}
+        config = convert.load("tiny").config
         notes = compile_seconds(fp32)
         print("The tiny model at 100 steps, with torch.compile ...", flush=True)
-        rows = batch_sizes(tiny, paths, LENGTH, BATCHES, rounds=9, compiling=True)
-        notes |= limits(rows, tiny.config)
+        rows = batch_sizes("tiny", paths, LENGTH, BATCHES, rounds=9, compiling=True)
+        notes |= limits(rows, config)
         print("The tiny model at 30 steps ...", flush=True)
         short = {precision: convert.prepare("tiny", precision) for precision in paths}
-        rows += batch_sizes(tiny, short, convert.LENGTHS["tiny"], BATCHES, rounds=9, compiling=True)
-        rows += true_lengths(tiny, fp32, rounds=3)
-        rows += streams(fp32, tiny.config, rounds=3)
+        rows += batch_sizes("tiny", short, convert.LENGTHS["tiny"], BATCHES, rounds=9, compiling=True)
+        rows += true_lengths(fp32, rounds=3)
+        rows += streams(fp32, config, rounds=3)
         print("The released size ...", flush=True)
-        large = random_network(RELEASED)
-        paths = {"FP32": convert.convert(large, Path(scratch) / "fp32" / "dien.xml", LENGTH)}
+        large = Path(scratch) / "fp32" / "dien.xml"
+        paths = {"FP32": convert.convert(random_network(RELEASED), large, LENGTH)}
         samples = [random_batch(RELEASED, 32, LENGTH)]
-        paths["INT8"] = convert.quantize(paths["FP32"], samples, Path(scratch) / "dien.xml")
-        rows += batch_sizes(large, paths, LENGTH, BATCHES, rounds=9, label="released size, random weights, speed only")
-    report.save_bench("dien", rows, notes | load)
+        paths["INT8"] = convert.quantize(large, samples, Path(scratch) / "dien.xml")
+        rows += batch_sizes(RELEASED, paths, LENGTH, BATCHES, 9, label="released size, random weights, speed only")
+    report.save_bench("dien", rows, notes | load_at_start)
 
 
 if __name__ == "__main__":
