@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 import numpy as np
@@ -66,7 +67,7 @@ def labels(spoken: Spoken, frontend: Frontend) -> list[tuple[str, int]]:
         else:
             syllable = next(syllables)
             coloured = "r" if syllable.pinyin.endswith("r") and syllable.pinyin != "er" else ""
-            plain = syllable.pinyin.removesuffix(coloured)
+            plain = re.sub("(?<=[jqxy])v", "u", syllable.pinyin.removesuffix(coloured))  # as pinyin is written
             tone = "" if syllable.tone == 5 else str(syllable.tone)
             texts.append((to_tone(plain + tone) + coloured, frames))
     return texts

@@ -47,9 +47,11 @@ def test_bars_have_thresholds_and_controls():
     rows += [compare.quality("other", "FP32", 3.0, 3.0, None, "higher")]
     figure = charts.quality_bars(rows)
     first, second = (axes for axes in figure.axes if axes.get_title())
-    assert [bar.get_height() for bar in first.patches] == [0.1, 0.12] and len(second.patches) == 1
-    mark, line = first.lines
-    assert mark.get_ydata()[0] == 0.8 and line.get_ydata()[0] == 0.13
+    assert [bar.get_height() for bar in first.patches] == [0.1, 0.12, 0.8] and len(second.patches) == 1
+    assert [bool(bar.get_hatch()) for bar in first.patches] == [False, False, True]
+    assert [line.get_ydata()[0] for line in first.lines] == [0.13]
+    assert first.get_title() == "rate\n0.1 to 0.12, control 0.8 (lower is better)"
+    assert second.get_title() == "other\n3 (higher is better)"
     assert [tick.get_text() for tick in first.get_xticklabels()] == ["FP32", "INT8", "control"]
     assert len(drawn(figure)) > 1000
 
