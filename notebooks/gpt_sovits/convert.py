@@ -30,6 +30,7 @@ MODELS = {  # MODEL: checkpoint (checkpoints.toml), group size of its INT4, memo
     "released": {"checkpoint": "gpt_sovits", "group_size": 128, "ram_gb": 6},
 }
 PAST = "past_key_values"
+MIN_GROUP_CHANNELS = 16  # of HuBERT's positional convolution
 COMPRESSED = ("hubert", "bert", "text_embeddings", "audio_embeddings", "language")  # the others are convolutions
 
 
@@ -46,8 +47,27 @@ class ForwardWrapper(nn.Module):
 
 def convert_hubert(network: HubertModel) -> ov.Model:
     """HuBERT: `wav` [1, S] in -1..1 at 16 kHz, not normalised, to `last_hidden_state` [1, T, 768], at 50 Hz."""
+    widen_groups(network)
     forward = ForwardWrapper(network, lambda network, wav: network(wav).last_hidden_state)
     return tracing.trace(forward, {"wav": torch.zeros(1, 4000)}, [[1, -1]], ["last_hidden_state"])
+
+
+def widen_groups(network: HubertModel) -> None:
+    """Merge the groups of HuBERT's positional convolution to MIN_GROUP_CHANNELS or more; weights between them are zero.
+
+    With narrower groups, OpenVINO and PyTorch compute wrong numbers in BF16 on processors with AMX.
+    """
+    conv = network.encoder.pos_conv_embed.conv
+    width = conv.weight.shape[1]  # channels of a group
+    divisors = (n for n in range(1, conv.groups + 1) if conv.groups % n == 0)
+    count = next((n for n in divisors if n * width >= MIN_GROUP_CHANNELS), conv.groups)
+    groups = conv.groups // count
+    wide = nn.Conv1d(conv.in_channels, conv.out_channels, conv.kernel_size, padding=conv.padding, groups=groups)
+    weight = torch.zeros_like(wide.weight).unflatten(0, (groups, count, -1)).unflatten(3, (count, -1))
+    for place, rows in enumerate(conv.weight.detach().unflatten(0, (groups, count, -1)).unbind(1)):
+        weight[:, place, :, place] = rows  # [groups, output channels, width, kernel]
+    wide.weight, wide.bias = nn.Parameter(weight.reshape(wide.weight.shape)), conv.bias
+    network.encoder.pos_conv_embed.conv = wide
 
 
 def convert_bert(network: BertModel) -> ov.Model:

@@ -213,3 +213,15 @@ def test_parts_that_do_not_belong_together_are_told(tmp_path):
     files.save(source / "sovits", small.synthesizer(symbols=PHONES + 1))
     with pytest.raises(ValueError, match="knows 40 phones and 32 tokens, but the synthesizer 41 and 32"):
         convert.to_ir(source, tmp_path / "ir")
+
+
+def test_wide_groups_compute_the_same_in_every_precision(checkpoint):
+    network, wav = files.load_hubert(checkpoint / "hubert"), drawn(1, 8000)
+    with torch.inference_mode():
+        expected = network(wav).last_hidden_state
+        convert.widen_groups(network)
+        conv = network.encoder.pos_conv_embed.conv
+        assert conv.in_channels // conv.groups >= convert.MIN_GROUP_CHANNELS
+        assert torch.allclose(network(wav).last_hidden_state, expected, atol=1e-5)
+        rounded = network.bfloat16()(wav.bfloat16()).last_hidden_state.float()
+    assert (rounded - expected).abs().max() < 0.1 * expected.abs().max()
