@@ -10,15 +10,17 @@ import pytest
 from gradio_client import Client, handle_file
 
 from notebooks.gpt_sovits import demo
+from notebooks.gpt_sovits.data.voices import Voice
 from notebooks.gpt_sovits.pipeline import Timings, VoiceCloner
 from notebooks.gpt_sovits.pipeline.audio_io import is_marked
 from tests.gpt_sovits import standin
 from utils.demo import start
-from utils.speech.sound import mp3
+from utils.speech.sound import mp3, read, same_loudness
 
 WORDS = "The words that are said in the recording"
 TEXT = "Yes it is. No it is not."
 TOLD = re.compile(r"^\d+\.\d s of speech, \d+ tokens at \d+ a second; a second of sound took \d+\.\d\d s\.")
+LIKENESS = re.compile(r"The clone has a cosine of -?\d\.\d\d with the recording\. \(1 is the same voice\.\)")
 RATE = 1000
 
 
@@ -82,16 +84,31 @@ def test_what_is_missing_or_too_long_is_a_sentence(given, sentence):
 
 
 def test_the_first_piece_comes_first_and_both_files_are_marked(cloner, recordings, tmp_path):
-    one, two, end = demo.speak(cloner, recordings["good"], WORDS, TEXT, tmp_path, language="en", seed=3, speed=1.0)
+    options = {"language": "en", "seed": 3, "speed": 1.0}
+    one, two, end = demo.speak(cloner, recordings["good"], WORDS, TEXT, tmp_path, [], **options)
     pieces = [x.samples for x in cloner.stream(TEXT, recordings["good"], WORDS, seed=3)]
-    assert one[1] is two[1] is None and (one[3], two[3]) == ("1 of 2 ...", "2 of 2 ...")
-    assert not isinstance(two[0], str) and not isinstance(end[0], str) and TOLD.match(end[3])
-    for path, samples in ((one[0], pieces[0]), (end[1], np.concatenate(pieces))):
+    assert one[2] is two[2] is None and (one[5], two[5]) == ("Sentence 1 of 2 ...", "Sentence 2 of 2 ...")
+    assert not isinstance(two[0], str) and not isinstance(end[0], str) and TOLD.match(end[5])
+    for path, samples in ((one[0], pieces[0]), (end[2], same_loudness(np.concatenate(pieces), RATE))):
         with wave.open(path) as file:
             assert is_marked(path) and file.getframerate() == RATE
             written = np.frombuffer(file.readframes(file.getnframes()), "<i2") / 32767
         assert written.shape == samples.shape and np.abs(written - samples.clip(-1, 1)).max() < 1e-4
-    assert len(end[2].axes[0].patches) == 7
+    assert len(end[4].axes[0].patches) == 7
+    rate, original = end[1]
+    assert rate == RATE and len(original) == 4 * RATE and abs(original).max() > 3000
+    assert LIKENESS.fullmatch(end[3])
+
+
+def test_the_most_similar_other_voice_is_named(voice, tmp_path):
+    samples, rate = voice
+    noise = 0.1 * np.random.default_rng(0).standard_normal(len(samples)).astype(np.float32)
+    (tmp_path / "new_bm_george.mp3").write_bytes(mp3(samples, rate))
+    (tmp_path / "af_heart.mp3").write_bytes(mp3(noise, rate))
+    others = [Voice(path.stem, path, WORDS, "en") for path in tmp_path.iterdir()]
+    recording = read(tmp_path / "new_bm_george.mp3", rate)
+    found = demo.compare_voices(recording, recording, rate, others)
+    assert re.match("The clone has a cosine of 1.00 with the recording and 0.* with Heart, American woman, the most", found)
 
 
 def test_notes_are_told():
@@ -108,11 +125,10 @@ def test_a_client_gets_marked_sounds_and_sentences(address, recordings):
         given = handle_file(recordings[voice]) if voice else None
         return client.predict(given, words, consent, text, language, seed, speed, api_name="/speak")
 
-    _, whole, _, told = ask()
+    _, _, whole, likeness, _, told = ask()
     assert is_marked(whole) and TOLD.match(told)
-    _, again, *_ = ask()
-    _, other, *_ = ask(seed=1)
-    _, fast, *_ = ask(speed=2.0)
+    assert likeness.startswith("The clone has a cosine of")
+    again, other, fast = (ask(**given)[2] for given in ({}, {"seed": 1}, {"speed": 2.0}))
     same, changed, shorter = (Path(x).read_bytes() for x in (again, other, fast))
     assert same == Path(whole).read_bytes() != changed and len(shorter) < 0.7 * len(same)
     for sentence, given in (
@@ -120,7 +136,7 @@ def test_a_client_gets_marked_sounds_and_sentences(address, recordings):
         ("There is no voice yet", {"voice": None}),
         ("short.wav is too short: 1.0 s", {"voice": "short"}),
         ("cannot be read as sound", {"voice": "broken"}),
-        ("The reference's text has no words", {"words": " "}),
+        ("The text of the recording has no words", {"words": " "}),
         ("The text has no words", {"text": "..."}),
         ("Nobody can say", {"text": "A ☃."}),
     ):
@@ -132,7 +148,11 @@ def test_a_visitor_hears_a_clone_only_with_consent(address, visit):
     from playwright.sync_api import expect
 
     with visit(address, height=1600) as page:
-        page.get_by_role("gridcell", name=WORDS).click()
+        about = page.get_by_label("Speed and notes")
+        expect(about).to_have_value(TOLD, timeout=60_000)  # the example that the page opens with
+        expect(page.get_by_label("Likeness")).to_have_value(re.compile("cosine"))
+        opened = about.input_value()
+        page.get_by_role("button", name="Someone").click()
         words, text = page.get_by_label("What is said in the recording"), page.get_by_label("Text", exact=True)
         expect(words).to_have_value(WORDS, timeout=30_000)
         text.fill(TEXT)
@@ -140,5 +160,6 @@ def test_a_visitor_hears_a_clone_only_with_consent(address, visit):
         expect(page.get_by_text("only with consent").first).to_be_visible(timeout=30_000)
         page.get_by_label(demo.CONSENT).check()
         page.get_by_role("button", name="Say it").click()
-        expect(page.get_by_label("About the sound")).to_have_value(TOLD, timeout=60_000)
+        expect(about).not_to_have_value(opened, timeout=60_000)
+        expect(about).to_have_value(TOLD, timeout=60_000)
         expect(page.get_by_role("link", name="Download").last).to_be_visible(timeout=30_000)
