@@ -1,5 +1,5 @@
-"""A cloned voice from a shell: `python -m notebooks.gpt_sovits FOLDER --reference voice.wav --reference-text "What is
-said there." --text "What to say." -o out.wav`."""
+"""A cloned voice from a shell: `python -m notebooks.gpt_sovits --recording voice.wav --words "What is said there."
+--text "What to say." -o out.wav`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser = command.parser(
         __package__, "Say a text in the voice of a recording. Clone only voices whose owners agree."
     )
-    parser.add_argument("--reference", required=True, metavar="PATH", help="3 to 10 seconds of the voice")
-    parser.add_argument("--reference-text", required=True, metavar="TEXT", help="what is said in the recording")
+    parser.add_argument("--recording", required=True, metavar="PATH", help="3 to 10 seconds of the voice")
+    parser.add_argument("--words", required=True, metavar="TEXT", help="what is said in the recording")
     parser.add_argument("--text", required=True, help="what to say")
     parser.add_argument("--language", default="en", help="of the text: en, zh, ja or auto")
-    parser.add_argument("--reference-language", metavar="LANGUAGE", help="of the recording, if it is another")
+    parser.add_argument("--recording-language", metavar="LANGUAGE", help="of the recording, if it is another")
     parser.add_argument("--speaker", metavar="PATH", help="a .npy file with the voice's embedding, which v2Pro needs")
     parser.add_argument("--speed", type=float, default=1.0, help="of the speech, 0.5 to 2")
     parser.add_argument("--seed", type=int, default=0, help="another one says it in another way")
@@ -36,10 +36,10 @@ def _clone(options: argparse.Namespace) -> None:
     cloner = VoiceCloner(options.folder or command.tiny(__package__), options.device)
     pieces = cloner.stream(
         options.text,
-        options.reference,
-        options.reference_text,
+        options.recording,
+        options.words,
         options.language,
-        options.reference_language,
+        options.recording_language,
         seed=options.seed,
         speed=options.speed,
         speaker=speaker,

@@ -108,7 +108,7 @@ def test_silence_at_the_ends_is_told_and_is_no_speech():
     assert note.startswith("The recording has 0.0 s without speech at its beginning and 2.0 s at its end.")
 
 
-@pytest.mark.parametrize(("phones", "told"), [(15, "too little"), (16, None), (96, None), (97, "too much")])
+@pytest.mark.parametrize(("phones", "told"), [(15, "too few"), (16, None), (96, None), (97, "too many")])
 def test_nobody_speaks_so_slowly_or_so_fast(phones, told):
     notes = Recording(np.zeros(9), RATE, 4.0, []).check_words(phones)
     assert [told in note for note in notes] == ([True] if told else [])

@@ -14,7 +14,7 @@ from notebooks.gpt_sovits.pipeline import VoiceCloner
 from notebooks.gpt_sovits.pipeline.audio_io import is_marked
 
 WORDS = "The words that are said in the recording."
-SAY = ["--reference", "voice.wav", "--reference-text", WORDS, "--text"]
+SAY = ["--recording", "voice.wav", "--words", WORDS, "--text"]
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def test_the_command(ir, folder, frontend, capsys):
 
 def test_without_a_folder_it_is_the_tiny_model(ir, folder, frontend, monkeypatch, capsys):
     monkeypatch.setattr(convert, "prepare", lambda: ir)
-    given = [*SAY, "你好你好。", "--language", "zh", "--reference-language", "en"]
+    given = [*SAY, "你好你好。", "--language", "zh", "--recording-language", "en"]
     assert command.main(given) == 0
     assert capsys.readouterr().out.startswith("out.wav: ")
     expected, _ = VoiceCloner(ir)("你好你好。", "voice.wav", WORDS, "zh", "en")
@@ -53,8 +53,8 @@ def test_without_a_folder_it_is_the_tiny_model(ir, folder, frontend, monkeypatch
 
 
 def test_notes_are_shown(ir, folder, frontend, capsys):
-    assert command.main([str(ir), "--reference", "voice.wav", "--reference-text", "Hello.", "--text", "Good day."]) == 0
-    assert "The reference's text is too little for 4.0 s of speech" in capsys.readouterr().err
+    assert command.main([str(ir), "--recording", "voice.wav", "--words", "Hello.", "--text", "Good day."]) == 0
+    assert "The words are too few for 4.0 s of speech" in capsys.readouterr().err
 
 
 def test_a_failure_leaves_what_was_there(ir, folder, frontend, monkeypatch, capsys):
@@ -73,7 +73,7 @@ def test_a_failure_leaves_what_was_there(ir, folder, frontend, monkeypatch, caps
     ("given", "sentence"),
     [
         (["-o", "a.mp3"], "The sound is written to a .wav file, not to a.mp3. Give it another name.\n"),
-        (["--reference", "none.wav"], "none.wav is not there. Correct its name.\n"),
+        (["--recording", "none.wav"], "none.wav is not there. Correct its name.\n"),
         (["--language", "fr"], "Language 'fr' is not known.\n"),
         (["--speed", "9"], "speed is 9.0: give a number from 0.5 to 2.0.\n"),
         (["--speaker", "voice.wav"], "Give a .npy file with a speaker's embedding.\n"),
@@ -97,4 +97,4 @@ def test_the_exit_status_tells():
     assert named.returncode == 1
     assert named.stderr == "The sound is written to a .wav file, not to a.txt. Give it another name.\n"
     usage = run("--text", "Good day.")
-    assert usage.returncode == 2 and "--reference" in usage.stderr
+    assert usage.returncode == 2 and "--recording" in usage.stderr

@@ -96,7 +96,7 @@ def test_the_whole_is_its_pieces_with_pauses_between(cloner, voice):
 
 
 def test_the_seed_is_that_of_tokens_and_noise(cloner, voice):
-    say = dict(text="Good morning to you.", reference=voice, reference_text=WORDS)
+    say = dict(text="Good morning to you.", recording=voice, words=WORDS)
     same, again, other = (next(cloner.stream(**say, seed=seed, top_p=1.0, temperature=1.0)) for seed in (1, 1, 2))
     assert (same.samples == again.samples).all() and same.tokens.tolist() != other.tokens.tolist()
     plain, noisy = (next(cloner.stream(**say, seed=seed, **GREEDY)) for seed in (1, 2))
@@ -157,10 +157,10 @@ def test_words_that_were_not_said_are_told(cloner, voice):
     cloner._decoder = Rigged(cloner._decoder, 1e3)
     cloner("Good morning.", voice, WORDS * 4)
     (note,) = cloner.timings.notes
-    assert note.startswith("The reference's text is too much for 4.0 s of speech")
+    assert note.startswith("The words are too many for 4.0 s of speech")
     cloner("Good morning.", voice, "Hello")
     (note,) = cloner.timings.notes
-    assert note.startswith("The reference's text is too little for 4.0 s of speech")
+    assert note.startswith("The words are too few for 4.0 s of speech")
 
 
 def test_without_bert_chinese_is_said_and_told(ir, cloner, voice, tmp_path):
@@ -221,9 +221,9 @@ def test_threads_may_share_it(cloner, voice):
 WRONG = {
     "no text": ({"text": " … "}, "The text has no words. Write what to say."),
     "text of another type": ({"text": None}, "The text has no words."),
-    "no words of the reference": ({"reference_text": ""}, "The reference's text has no words. Write down what is said"),
+    "no words of the recording": ({"words": ""}, "The text of the recording has no words. Write down what is said"),
     "language": ({"language": "fr"}, "Language 'fr' is not known."),
-    "language of the reference": ({"reference_language": "fr"}, "Language 'fr' is not known."),
+    "language of the recording": ({"recording_language": "fr"}, "Language 'fr' is not known."),
     "split": ({"split": "words"}, "Text is not cut by 'words'."),
     "unspeakable": ({"text": "Good. Look, ☃."}, "Nobody can say ☃."),
     "seed": ({"seed": -1}, "seed is -1: give a whole number from 0 on."),
@@ -233,8 +233,11 @@ WRONG = {
     "temperature": ({"temperature": float("nan")}, "temperature is nan: give a number from 0.01 to 10."),
     "speed": ({"speed": 3}, "speed is 3: give a number from 0.5 to 2.0."),
     "speaker": ({"speaker": np.zeros(SPEAKER_SIZE)}, "v2 takes no speaker's embedding: leave `speaker` out."),
-    "reference": ({"reference": "nowhere.wav"}, "nowhere.wav is not there. Correct its name."),
-    "positions": ({"text": "so " * 2000}, "'so so so so so so so'... has 4034 phones with the reference's"),
+    "recording": ({"recording": "nowhere.wav"}, "nowhere.wav is not there. Correct its name."),
+    "positions": (
+        {"text": "so " * 2000},
+        "'so so so so so so so'... and the words of the recording have 4034 phonemes",
+    ),
     "characters": ({"text": "你" * 63}, "is longer than 62 characters. Cut it into shorter sentences."),
 }
 
@@ -242,7 +245,7 @@ WRONG = {
 @pytest.mark.parametrize("given", WRONG)
 def test_what_is_wrong_is_told_at_once(given, cloner, voice):
     changes, sentence = WRONG[given]
-    known = {"text": "Good morning.", "reference": voice, "reference_text": WORDS} | changes
+    known = {"text": "Good morning.", "recording": voice, "words": WORDS} | changes
     with pytest.raises(ValueError, match=re.escape(sentence)):
         cloner.stream(**known)
 

@@ -1,9 +1,9 @@
-"""The reference says what the pipeline says: the same tokens, and sounds as near as rounding allows."""
+"""PyTorch synthesizes what the pipeline does: the same tokens, and sounds as near as rounding allows."""
 
 import numpy as np
 import pytest
 
-from notebooks.gpt_sovits.network.pytorch_cloner import Reference
+from notebooks.gpt_sovits.network.pytorch_cloner import PyTorchCloner
 from notebooks.gpt_sovits.pipeline import VoiceCloner
 from tests.gpt_sovits import small, standin
 from utils.models import llm
@@ -15,8 +15,8 @@ pytestmark = pytest.mark.usefixtures("frontend")
 
 
 @pytest.fixture
-def reference(checkpoint) -> Reference:
-    return Reference(checkpoint)
+def pytorch(checkpoint) -> PyTorchCloner:
+    return PyTorchCloner(checkpoint)
 
 
 @pytest.fixture
@@ -24,8 +24,8 @@ def cloner(ir) -> VoiceCloner:
     return VoiceCloner(ir, **llm.FP32_PROPERTIES)
 
 
-def both(reference, cloner, *given, **options):
-    return (list(speaker.stream(*given, **options)) for speaker in (reference, cloner))
+def both(pytorch, cloner, *given, **options):
+    return (list(speaker.stream(*given, **options)) for speaker in (pytorch, cloner))
 
 
 @pytest.mark.parametrize(
@@ -38,8 +38,8 @@ def both(reference, cloner, *given, **options):
     ],
     ids=["greedy", "short", "drawn", "by default"],
 )
-def test_tokens_are_the_same_and_sounds_near(text, options, reference, cloner, voice):
-    ours, theirs = both(reference, cloner, text, voice, WORDS, "auto", **options)
+def test_tokens_are_the_same_and_sounds_near(text, options, pytorch, cloner, voice):
+    ours, theirs = both(pytorch, cloner, text, voice, WORDS, "auto", **options)
     assert [x.text for x in ours] == [x.text for x in theirs] and ours
     for mine, other in zip(ours, theirs, strict=True):
         assert mine.tokens.tolist() == other.tokens.tolist() and len(set(mine.tokens.tolist())) > 1
@@ -49,27 +49,27 @@ def test_tokens_are_the_same_and_sounds_near(text, options, reference, cloner, v
 
 
 @pytest.mark.parametrize("seed", [0, 3])
-def test_given_tokens_are_said_with_the_noise_that_follows_them(seed, reference, cloner, voice):
+def test_given_tokens_are_said_with_the_noise_that_follows_them(seed, pytorch, cloner, voice):
     given = "Yes it is. No it is not.", voice, WORDS
     spoken = list(cloner.stream(*given, seed=seed, top_k=40, top_p=1.0, temperature=3.0))
     assert cloner.timings.notes == []  # the end was drawn
-    again = list(reference.stream(*given, seed=seed, tokens=[x.tokens for x in spoken]))
+    again = list(pytorch.stream(*given, seed=seed, tokens=[x.tokens for x in spoken]))
     for mine, other in zip(again, spoken, strict=True):
         assert mine.tokens is other.tokens
         assert np.abs(mine.samples - other.samples).max() < 1e-3 * np.abs(other.samples).max()
 
 
-def test_a_voice_that_finds_no_end_leaves_the_same_noise(reference, cloner, voice, monkeypatch):
+def test_a_voice_that_finds_no_end_leaves_the_same_noise(pytorch, cloner, voice, monkeypatch):
     monkeypatch.setattr("notebooks.gpt_sovits.pipeline.cloner.SPARE_TOKENS", -60)
     given = "Yes it is.", voice, WORDS
     (spoken,) = cloner.stream(*given, top_k=1)
     assert len(spoken.tokens) == 20 and cloner.timings.notes[0].startswith("The voice found no end")
-    (again,) = reference.stream(*given, tokens=[spoken.tokens])
+    (again,) = pytorch.stream(*given, tokens=[spoken.tokens])
     assert np.abs(again.samples - spoken.samples).max() < 1e-3 * np.abs(spoken.samples).max()
 
 
-def test_pieces_may_be_changed_before_they_are_said(reference, voice):
-    """Those of the reference stay."""
+def test_pieces_may_be_changed_before_they_are_said(pytorch, voice):
+    """Those of the recording stay."""
     changed = []
 
     def backwards(pieces):
@@ -77,24 +77,24 @@ def test_pieces_may_be_changed_before_they_are_said(reference, voice):
         return [piece._replace(phones=piece.phones[::-1].copy()) for piece in pieces]
 
     given = "Good morning to you.", voice, WORDS
-    (plain,), (other,) = (list(reference.stream(*given, top_k=1, **x)) for x in ({}, {"change": backwards}))
+    (plain,), (other,) = (list(pytorch.stream(*given, top_k=1, **x)) for x in ({}, {"change": backwards}))
     assert [piece.text for pieces in changed for piece in pieces] == ["Goodmorningtoyou."]
     assert plain.tokens.tolist() != other.tokens.tolist()
 
 
 def test_v2pro_knows_the_speaker(voice, tmp_path):
-    reference = Reference(small.checkpoint(tmp_path, version="v2Pro"))
+    pytorch = PyTorchCloner(small.checkpoint(tmp_path, version="v2Pro"))
     embeddings = (small.drawn(20480).numpy() * scale for scale in (0.1, 0.2))
-    one, other = (next(reference.stream("Yes it is.", voice, WORDS, speaker=x, top_k=1)) for x in embeddings)
+    one, other = (next(pytorch.stream("Yes it is.", voice, WORDS, speaker=x, top_k=1)) for x in embeddings)
     assert one.tokens.tolist() == other.tokens.tolist() and np.abs(one.samples - other.samples).max() > 1e-4
 
 
 def test_without_bert_chinese_has_no_features(voice, tmp_path):
     folder = small.checkpoint(tmp_path)
-    with_bert = Reference(folder).features(chinese())
+    with_bert = PyTorchCloner(folder).features(chinese())
     for file in (folder / "bert").iterdir():
         file.unlink()
-    without = Reference(folder).features(chinese())
+    without = PyTorchCloner(folder).features(chinese())
     assert with_bert.shape == without.shape == (small.WIDTH, 4) and with_bert.any() and not without.any()
 
 

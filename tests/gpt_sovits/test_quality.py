@@ -8,7 +8,7 @@ import pytest
 from notebooks.gpt_sovits.data.voices import Voice, read_voices
 from notebooks.gpt_sovits.measuring import quality
 from notebooks.gpt_sovits.measuring.quality import SAME, Trial
-from notebooks.gpt_sovits.network.pytorch_cloner import Reference
+from notebooks.gpt_sovits.network.pytorch_cloner import PyTorchCloner
 from notebooks.gpt_sovits.pipeline import Timings, Utterance, VoiceCloner
 from tests import examinations
 from tests.gpt_sovits import standin
@@ -238,20 +238,25 @@ def test_a_reference_that_is_not_understood_fails(judge, tmp_path):
 
 def test_pipeline_and_pytorch_are_judged_by_the_same_call(checkpoint, ir, voice, frontend):
     """Tokens of the one, said by the other, sound the same; another seed draws others."""
-    cloner, reference = VoiceCloner(ir, **llm.FP32_PROPERTIES), Reference(checkpoint)
+    cloner, pytorch = VoiceCloner(ir, **llm.FP32_PROPERTIES), PyTorchCloner(checkpoint)
     trial = Trial("今天天气很好。", "zh", Voice("someone", voice, "The words that are said here", "en"))
     said, tokens = quality.synthesize(cloner, trial, 3)
-    again, same = quality.synthesize(reference, trial, 3, tokens=[tokens])
+    again, same = quality.synthesize(pytorch, trial, 3, tokens=[tokens])
     assert tokens.tolist() == same.tolist() and len(said) == len(again) == 16 * 40 * len(tokens)
     assert np.abs(said - again).max() < 1e-3 * np.abs(said).max()
     shuffled = quality.shuffled_phonemes(np.random.default_rng(0))
-    _, mixed = quality.synthesize(reference, trial, 3, change=shuffled, **quality.GREEDY)
-    _, plain = quality.synthesize(reference, trial, 3, **quality.GREEDY)
+    _, mixed = quality.synthesize(pytorch, trial, 3, change=shuffled, **quality.GREEDY)
+    _, plain = quality.synthesize(pytorch, trial, 3, **quality.GREEDY)
     assert mixed.tolist() != plain.tolist()
 
 
 def test_the_examination_has_every_precision_and_the_stored_one_passes(tmp_path, judge):
-    stubs = {"Reference": lambda checkpoint: Toy(), "read_voices": lambda: VOICES, "HELD_OUT": SENTENCES, "TRIALS": 3}
+    stubs = {
+        "PyTorchCloner": lambda checkpoint: Toy(),
+        "read_voices": lambda: VOICES,
+        "HELD_OUT": SENTENCES,
+        "TRIALS": 3,
+    }
     stubs |= {"prepared_judge": lambda trials: judge, "convert.prepare": lambda *_: None}
     stubs |= {"factories_of": lambda *_: dict.fromkeys(("FP32", *parts.PRECISIONS), Toy)}
     stubs |= {"weights.resolve": lambda *_: None}

@@ -40,6 +40,7 @@ from utils.models.random_checkpoint import conversion_steps
 
 SPEED_ONLY = "released size of v2, random weights, speed only"
 EAGER, COMPILED, ONNX, OURS = "torch eager", "torch.compile", "onnxruntime", "openvino"
+PYTORCH = (EAGER, COMPILED)
 EXTERNAL_CACHE, NO_CACHE = "openvino, cache through Python", "openvino, no cache"
 ONNX_NOTE = "no style, which cannot be exported; a synthesizer for one length of sentence"
 FIRST, TOKENS, WHOLE = "first token", "tokens", "whole"
@@ -56,13 +57,13 @@ Key = tuple[str, str]  # runtime, precision
 def names() -> dict[str, str]:
     """The workload of a row by what is timed."""
     speech = f"{runtimes.TOKENS / TOKENS_PER_S:.2g} s of speech"
-    recording = {part: f"{part}, {runtimes.REFERENCE_S:.2g} s of a recording" for part in RECORDING_PARTS}
+    recording = {part: f"{part}, {runtimes.RECORDING_S:.2g} s of a recording" for part in RECORDING_PARTS}
     return recording | {
         BERT: f"{BERT}, {runtimes.CHARACTERS} characters",
         SYNTHESIZER: f"{SYNTHESIZER}, {speech}",
         runtimes.VOCODER: f"{runtimes.VOCODER}, {speech}",
-        FIRST: f"first token, after {2 * runtimes.CHARACTERS} phones and a recording",
-        TOKENS: f"{runtimes.TOKENS} tokens, after {2 * runtimes.CHARACTERS} phones and a recording",
+        FIRST: f"first token, after {2 * runtimes.CHARACTERS} phonemes and a recording",
+        TOKENS: f"{runtimes.TOKENS} tokens, after {2 * runtimes.CHARACTERS} phonemes and a recording",
         WHOLE: f"the whole sentence, {speech}, and its recording",
     }
 
@@ -119,8 +120,7 @@ def time_all(
 ) -> list[dict]:
     """Speed rows of every runtime and part, all timed alternately; folders: see `weight_folders`.
 
-    compiling: whether torch.compile is among the runtimes. The ratio is to eager PyTorch at the same precision, for
-    INT8 and INT4 to the faster of its precisions.
+    compiling: whether torch.compile is among the runtimes. The ratio of every row is to the fastest PyTorch.
     """
     sentence, weights_of = runtimes.sentence(folders["FP16"]), weight_folders(checkpoint, folders)
     with TemporaryDirectory() as scratch:
@@ -152,13 +152,11 @@ def time_all(
 
 def _row(key: tuple[str, str, str], timings: Mapping, model_mb: float | None, label: str | None) -> dict:
     runtime, precision, work = key
-    torch_timings = {at: timing for (name, at, other), timing in timings.items() if (name, other) == (EAGER, work)}
-    baseline = torch_timings.get(precision) or min(torch_timings.values(), key=lambda x: x.median_ms)
+    torch_timings = [timing for (name, _, other), timing in timings.items() if name in PYTORCH and other == work]
+    fastest = min(torch_timings, key=lambda x: x.median_ms)
     amount, unit = rate(work)
-    options = {"amount": amount, "unit": unit, "torch": baseline, "model_mb": model_mb, "label": label}
-    row = bench.row(runtime, precision, names()[work], timings[key], **options)
-    print(f"{runtime} {precision}, {row['workload']}: {row['median_ms']:.1f} ms", flush=True)
-    return row
+    options = {"amount": amount, "unit": unit, "torch": fastest, "model_mb": model_mb, "label": label}
+    return bench.row(runtime, precision, names()[work], timings[key], **options)
 
 
 def once(runtime: str, path: Path, precision: str, sentence: Sentence) -> None:

@@ -21,7 +21,7 @@ from transformers.models.whisper.english_normalizer import EnglishTextNormalizer
 from notebooks.gpt_sovits import convert
 from notebooks.gpt_sovits.data.sentences import HELD_OUT
 from notebooks.gpt_sovits.data.voices import Voice, read_voices
-from notebooks.gpt_sovits.network.pytorch_cloner import Reference
+from notebooks.gpt_sovits.network.pytorch_cloner import PyTorchCloner
 from notebooks.gpt_sovits.pipeline import Utterance, VoiceCloner, audio_io, mandarin
 from notebooks.gpt_sovits.pipeline.audio_io import Sound
 from utils import compare, report, select, weights
@@ -45,8 +45,8 @@ BETTER = {
     DISTANCE: "lower",
 }
 CONTROLS = {
-    WORDS: "its phones in another order",
-    CHARACTERS: "its phones in another order",
+    WORDS: "its phonemes in another order",
+    CHARACTERS: "its phonemes in another order",
     RIGHT_VOICE: "another voice's recording",
     SIMILARITY: "another voice's recording",
     SAME: "another sentence's tokens",
@@ -61,6 +61,7 @@ TARGETS = {  # thresholds that do not depend on PyTorch, by MODEL
     "tiny": {WORDS: 0.7, CHARACTERS: 0.85, RIGHT_VOICE: 0.4},
     "released": {WORDS: 0.2, CHARACTERS: 0.2, RIGHT_VOICE: 0.8},
 }
+GOALS = TARGETS["released"]  # the values at which a clone is useful, whatever the model
 MAX_DISTANCE_DB = 3.0  # of mel spectra to PyTorch
 MIN_AGREEMENT = {"FP32": 0.9, "FP16": 0.3, "INT8": 0.1}  # share of tokens before the first that differs
 GREEDY = {"top_k": 1}
@@ -78,11 +79,9 @@ class Trial(NamedTuple):
 
 
 class Cloner(Protocol):
-    """What is judged: `pipeline.VoiceCloner`, or a `Reference`."""
+    """What is judged: `pipeline.VoiceCloner`, or a `PyTorchCloner`."""
 
-    def stream(
-        self, text: str, reference: Sound, reference_text: str, *languages: str, **options
-    ) -> Iterable[Utterance]: ...
+    def stream(self, text: str, recording: Sound, words: str, *languages: str, **options) -> Iterable[Utterance]: ...
 
 
 def trials(voices: Sequence[Voice], sentences: Mapping[str, Sequence[str]], count: int) -> list[Trial]:
@@ -216,18 +215,18 @@ class Judge:
 
 
 def table(
-    judge: Judge, factories: Mapping[str, Callable[[], Cloner]], reference: Reference, targets: Mapping[str, float]
+    judge: Judge, factories: Mapping[str, Callable[[], Cloner]], pytorch: PyTorchCloner, targets: Mapping[str, float]
 ) -> list[dict]:
-    """Quality rows of cloners, compared with the unquantised PyTorch reference, and of all negative controls.
+    """Quality rows of cloners, compared with the unquantised PyTorch one, and of all negative controls.
 
     factories: functions that build the cloners, by precision; one cloner is in memory at a time.
 
-    A precision may be its margin worse than the reference, but no worse than the targets; rows of new voices have no
+    A precision may be its margin worse than PyTorch, but no worse than the targets; rows of new voices have no
     threshold. Each cloner samples its own tokens. `fidelity` adds its rows of COMPARED_TRIALS.
     """
     trials = dict(enumerate(judge.trials))
-    sounds = _synthesized(reference, trials, "PyTorch")
-    shuffled = _synthesized(reference, trials, "a control", change=shuffled_phonemes(np.random.default_rng(0)))
+    sounds = _synthesized(pytorch, trials, "PyTorch")
+    shuffled = _synthesized(pytorch, trials, "a control", change=shuffled_phonemes(np.random.default_rng(0)))
     wanted = judge.measure(sounds, "PyTorch is recognised")
     controls = judge.errors(shuffled, "a control is recognised") | judge.similarity(sounds, judge.wrong)
     controls |= judge.opinions([griffin_lim(sound) for sound in sounds])
@@ -236,20 +235,21 @@ def table(
         for name, build in factories.items()
     }
     some = dict(list(trials.items())[:: math.ceil(len(trials) / COMPARED_TRIALS)])
-    return _rows(measured, wanted, controls, targets) + fidelity(some, factories, reference)
+    counts = {(RIGHT_VOICE, group): len(indices) for group, indices in judge.groups.items()}
+    return _rows(measured, wanted, controls, targets, counts) + fidelity(some, factories, pytorch)
 
 
 def fidelity(
-    trials: Mapping[int, Trial], factories: Mapping[str, Callable[[], Cloner]], reference: Reference
+    trials: Mapping[int, Trial], factories: Mapping[str, Callable[[], Cloner]], pytorch: PyTorchCloner
 ) -> list[dict]:
-    """Quality rows that say how close cloners are to the PyTorch reference; trials: by the seed of each.
+    """Quality rows that say how close cloners are to PyTorch's; trials: by the seed of each.
 
     For the mel distance PyTorch synthesizes the tokens that a cloner sampled, with the same noise. For the agreement
     of tokens both decode greedily. The negative controls have the tokens of another trial.
     """
-    expected, sampled = zip(*(synthesize(reference, trial, seed) for seed, trial in trials.items()), strict=True)
-    expected_greedy = _greedy_tokens(reference, trials)
-    others = _resynthesized(reference, trials, [sampled[-1], *sampled[:-1]])
+    expected, sampled = zip(*(synthesize(pytorch, trial, seed) for seed, trial in trials.items()), strict=True)
+    expected_greedy = _greedy_tokens(pytorch, trials)
+    others = _resynthesized(pytorch, trials, [sampled[-1], *sampled[:-1]])
     controls = {
         (SAME, ""): _mean(agreement, expected_greedy[1:] + expected_greedy[:1], expected_greedy),
         (DISTANCE, ""): _mean(mel_distance, others, expected),
@@ -260,10 +260,10 @@ def fidelity(
         sounds, tokens = zip(*(synthesize(cloner, trial, seed) for seed, trial in trials.items()), strict=True)
         measured[name] = {
             (SAME, ""): _mean(agreement, _greedy_tokens(cloner, trials), expected_greedy),
-            (DISTANCE, ""): _mean(mel_distance, sounds, _resynthesized(reference, trials, tokens)),
+            (DISTANCE, ""): _mean(mel_distance, sounds, _resynthesized(pytorch, trials, tokens)),
         }
         del cloner
-    return _rows(measured, {(SAME, ""): 1.0, (DISTANCE, ""): 0.0}, controls, {})
+    return _rows(measured, {(SAME, ""): 1.0, (DISTANCE, ""): 0.0}, controls, {}, {})
 
 
 def _synthesized(cloner: Cloner, trials: Mapping[int, Trial], name: str, **options) -> list[np.ndarray]:
@@ -272,10 +272,12 @@ def _synthesized(cloner: Cloner, trials: Mapping[int, Trial], name: str, **optio
     return [synthesize(cloner, trial, seed, **options)[0] for seed, trial in progress]
 
 
-def _resynthesized(reference: Reference, trials: Mapping[int, Trial], tokens: Sequence[np.ndarray]) -> list[np.ndarray]:
+def _resynthesized(
+    pytorch: PyTorchCloner, trials: Mapping[int, Trial], tokens: Sequence[np.ndarray]
+) -> list[np.ndarray]:
     """The samples that PyTorch makes of given tokens, those of each trial."""
     pairs = zip(trials.items(), tokens, strict=True)
-    return [synthesize(reference, trial, seed, tokens=[given])[0] for (seed, trial), given in pairs]
+    return [synthesize(pytorch, trial, seed, tokens=[given])[0] for (seed, trial), given in pairs]
 
 
 def _greedy_tokens(cloner: Cloner, trials: Mapping[int, Trial]) -> list[np.ndarray]:
@@ -298,7 +300,9 @@ def _rows(
     wanted: Mapping[Metric, float],
     controls: Mapping[Metric, float],
     targets: Mapping[str, float],
+    counts: Mapping[Metric, int],
 ) -> list[dict]:
+    """counts: the numbers of trials that metrics are shares of."""
     rows = []
     for key in sorted(wanted, key=lambda key: list(BETTER).index(key[0])):
         (metric, group), better = key, BETTER[key[0]]
@@ -306,8 +310,10 @@ def _rows(
         thresholds = dict.fromkeys(measured)
         if group != NEW:
             thresholds = {precision: threshold(metric, precision, wanted[key], targets) for precision in measured}
+        options = {"goal": None if group == NEW else GOALS.get(metric), "of": counts.get(key)}
         for precision, values in measured.items():
-            rows.append(compare.quality(name, precision, values[key], wanted[key], thresholds[precision], better))
+            limits = wanted[key], thresholds[precision], better
+            rows.append(compare.quality(name, precision, values[key], *limits, **options))
         if group != NEW:
             easiest = (min if better == "higher" else max)(x for x in thresholds.values() if x is not None)
             rows.append(compare.control(name, CONTROLS[metric], controls[key], easiest, better))
@@ -326,10 +332,10 @@ def factories_of(folders: Mapping[str, Path], device: str) -> dict[str, Callable
 
 def main() -> None:
     model = select.model(list(convert.MODELS)).value
-    reference = Reference(weights.resolve(convert.MODELS[model]["checkpoint"]))
+    pytorch = PyTorchCloner(weights.resolve(convert.MODELS[model]["checkpoint"]))
     factories = factories_of({name: convert.prepare(model, name) for name in parts.PRECISIONS}, "CPU")
     judge = prepared_judge(trials(read_voices(), HELD_OUT, TRIALS))
-    report.save_examination("gpt_sovits", model, table(judge, factories, reference, TARGETS[model]))
+    report.save_examination("gpt_sovits", model, table(judge, factories, pytorch, TARGETS[model]))
 
 
 if __name__ == "__main__":

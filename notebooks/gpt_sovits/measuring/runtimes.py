@@ -37,7 +37,7 @@ from notebooks.gpt_sovits.pipeline.token_decoder import SemanticDecoder
 from utils.models import tracing
 from utils.models.parts import xml
 
-REFERENCE_S = 4.5  # of the recording: with the silence after it, 127 tokens
+RECORDING_S = 4.5  # of the recording: with the silence after it, 127 tokens
 CHARACTERS, SENTENCE_CHARACTERS = 40, 20  # of both texts; of the sentence alone
 TOKENS = 100  # of the sentence, which lasts 4 seconds
 TYPES = {"FP32": torch.float32, "BF16": torch.bfloat16}
@@ -69,7 +69,7 @@ def sentence(folder: Path) -> Sentence:
     settings = json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
     rng = np.random.default_rng(0)
     hubert_wav, wav = (
-        0.1 * rng.standard_normal((1, int(REFERENCE_S * rate)), np.float32)
+        0.1 * rng.standard_normal((1, int(RECORDING_S * rate)), np.float32)
         for rate in (HUBERT_RATE_HZ, settings["sample_rate"])
     )
     phones = rng.integers(0, settings["phones"], 2 * CHARACTERS)
@@ -146,6 +146,7 @@ class Eager:
 
     def __init__(self, checkpoint: Path, precision: str = "FP32", compiling: bool = False) -> None:
         loaded, self._dtype = networks(checkpoint), TYPES[precision]
+        convert.widen_groups(loaded["hubert"])
         self._modules = modules(loaded)
         if precision != "FP32":  # these share weights with others, which are rounded
             self._modules |= {part: copy.deepcopy(self._modules[part]) for part in FP32_SUBMODELS}

@@ -1,7 +1,7 @@
-"""The whole of GPT-SoVITS in PyTorch, unquantised: the reference that the converted one is compared with.
+"""The whole of GPT-SoVITS in PyTorch, unquantised, with which the converted one is compared.
 
-`Reference(checkpoint).stream(...)` takes the arguments of `pipeline.VoiceCloner.stream`, and draws the same tokens and
-noise from a seed. P: phonemes, N: tokens, 25 per second, T: frames, two per token, D: features of BERT, S: samples.
+`PyTorchCloner(checkpoint).stream(...)` takes the arguments of `pipeline.VoiceCloner.stream`, and draws the same tokens
+and noise from a seed. P: phonemes, N: tokens, 25 per second, T: frames, two per token, D: features of BERT, S: samples.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class TorchDecoder:
         return logits[0].float().numpy()
 
 
-class Reference:
+class PyTorchCloner:
     """The networks of a checkpoint folder, `checkpoint.find`, in float32 on the CPU.
 
     Raises ValueError for a folder that lacks a part, or holds a damaged one.
@@ -78,10 +78,10 @@ class Reference:
     def stream(
         self,
         text: str,
-        reference: Sound,
-        reference_text: str,
+        recording: Sound,
+        words: str,
         language: str = "en",
-        reference_language: str | None = None,
+        recording_language: str | None = None,
         *,
         seed: int = 0,
         speed: float = 1.0,
@@ -97,7 +97,7 @@ class Reference:
         change: a function of the front end's pieces of the text, whose result is synthesized in their place. Raises
         ValueError for an unusable recording and for texts with characters that the language lacks.
         """
-        conditioning = self.condition(reference, reference_text, reference_language or language, speaker)
+        conditioning = self.condition(recording, words, recording_language or language, speaker)
         texts = [piece for piece in self.split(text, split) if any(map(str.isalnum, piece))]
         for i, piece in enumerate(texts):
             rng, pieces = np.random.default_rng((seed, i)), change(self.frontend.pieces(piece, language))
@@ -111,13 +111,13 @@ class Reference:
             yield Utterance(piece, np.pad(samples, (0, pause)), self.sample_rate, piece_tokens, Timings())
 
     @torch.inference_mode()
-    def condition(self, reference: Sound, words: str, language: str, speaker: np.ndarray | None = None) -> Conditioning:
-        """What is taken from a recording with these words; speaker: [20480], which v2Pro needs."""
-        recording = audio_io.read(reference)
-        hubert_wav = torch.from_numpy(np.pad(recording.at(HUBERT_RATE_HZ), (0, SILENCE_SAMPLES)))[None]  # [1, S]
+    def condition(self, recording: Sound, words: str, language: str, speaker: np.ndarray | None = None) -> Conditioning:
+        """What the models take from a recording with these words; speaker: [20480], which v2Pro needs."""
+        sound = audio_io.read(recording)
+        hubert_wav = torch.from_numpy(np.pad(sound.at(HUBERT_RATE_HZ), (0, SILENCE_SAMPLES)))[None]  # [1, S]
         states = self.hubert(hubert_wav).last_hidden_state  # [1, T, width]
         prompts = self.network.encode(states.transpose(1, 2))[0].numpy()  # [N]
-        spectrogram = self.network.spectrogram(torch.from_numpy(recording.at(self.sample_rate))[None])  # [1, F, T]
+        spectrogram = self.network.spectrogram(torch.from_numpy(sound.at(self.sample_rate))[None])  # [1, F, T]
         embeddings = [] if speaker is None else [torch.from_numpy(np.float32(speaker)).reshape(1, -1)]
         ge = self.network.style(spectrogram, *embeddings)  # [1, G, 1]
         return Conditioning(self.frontend.pieces(words, language), prompts, ge.numpy())

@@ -1,6 +1,6 @@
 """The second stage of GPT-SoVITS in PyTorch, SynthesizerTrn, with the key names of the released checkpoints.
 
-Semantic tokens (25 per second) and phonemes become sound in the voice of a reference (RVC-Boss, GPT-SoVITS, 2024, on
+Semantic tokens (25 per second) and phonemes become sound in the voice of a recording (RVC-Boss, GPT-SoVITS, 2024, on
 Kim et al., VITS, ICML 2021). v1, v2 and v2Pro differ in their phonemes and in the input of the style encoder; v2Pro
 takes a speaker embedding, too. B: batch, N: tokens, T: frames (2 N, unless the speed is changed), P: phonemes, C:
 channels of the latents, G: channels of the style embedding `ge`, F: bins of a spectrogram, S: samples.
@@ -223,7 +223,7 @@ class SynthesizerTrn(nn.Module):
         return self.codebook.encode(self.ssl_proj(ssl))  # of [B, 768, N]
 
     def style(self, spectrogram: Tensor, speaker: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
-        """The style embedding ge [B, G, 1] of a reference's spectrogram [B, F, T].
+        """The style embedding ge [B, G, 1] of a recording's spectrogram [B, F, T].
 
         speaker: [B, 20480], the speaker embedding, v2Pro only.
         """

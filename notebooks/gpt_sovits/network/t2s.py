@@ -95,7 +95,7 @@ class Text2SemanticDecoder(nn.Module):
         return self.ar_text_embedding(phones) + bert + self.ar_text_position(positions)
 
     def embed_audio(self, tokens: Tensor, position_ids: Tensor) -> Tensor:
-        """[B, Y, D] for tokens [B, Y] int64; position_ids: [B, Y] int64, the first token of the reference has 0."""
+        """[B, Y, D] for tokens [B, Y] int64; position_ids: [B, Y] int64, the first token of the recording has 0."""
         return self.ar_audio_embedding(tokens) + self.ar_audio_position(position_ids)
 
     def run(self, x: Tensor, mask: Tensor | None, cache: Cache) -> tuple[Tensor, Cache]:
@@ -107,7 +107,7 @@ class Text2SemanticDecoder(nn.Module):
         return x, longer
 
     def prefill(self, phones: Tensor, bert: Tensor, prompts: Tensor) -> tuple[Tensor, Cache]:
-        """Logits [B, V] of the first token, and the cache, after phones and prompts, the reference's tokens [B, Y]."""
+        """Logits [B, V] of the first token, and the cache, after phones and prompts, the recording's tokens [B, Y]."""
         positions = torch.arange(prompts.shape[1])[None]  # [1, Y]
         x = torch.cat([self.embed_text(phones, bert), self.embed_audio(prompts, positions)], 1)  # [B, X + Y, D]
         x, cache = self.run(x, prefix_mask(x.shape[1], x.shape[1], phones.shape[1]), self.empty_cache(len(phones)))

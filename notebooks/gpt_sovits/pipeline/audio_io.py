@@ -51,9 +51,9 @@ class Recording(NamedTuple):
         per_s = phones / self.speech_s
         if MIN_PHONEMES_PER_S <= per_s <= MAX_PHONEMES_PER_S:
             return []
-        much = "much" if per_s > MAX_PHONEMES_PER_S else "little"
+        many = "many" if per_s > MAX_PHONEMES_PER_S else "few"
         return [
-            f"The reference's text is too {much} for {self.speech_s:.1f} s of speech ({per_s:.0f} phones a second; "
+            f"The words are too {many} for {self.speech_s:.1f} s of speech ({per_s:.1f} phonemes a second; "
             f"people speak {MIN_PHONEMES_PER_S} to {MAX_PHONEMES_PER_S}). Write down all that is said in the "
             "recording, and only that."
         ]

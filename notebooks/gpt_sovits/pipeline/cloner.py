@@ -90,7 +90,7 @@ class Utterance(NamedTuple):
 
 
 class Conditioning(NamedTuple):
-    """What is taken from the reference recording and its words."""
+    """What the models take from the recording and its words."""
 
     pieces: list  # frontend.Piece, of its words
     prompts: np.ndarray  # [N] int64, its tokens
@@ -140,23 +140,23 @@ class VoiceCloner:
     def __call__(
         self,
         text: str,
-        reference: Sound,
-        reference_text: str,
+        recording: Sound,
+        words: str,
         language: str = "en",
-        reference_language: str | None = None,
+        recording_language: str | None = None,
         **options,
     ) -> tuple[np.ndarray, int]:
         """The whole text: samples [S] float32 in -1..1, and their rate in Hz. All arguments are those of `stream`."""
-        pieces = list(self.stream(text, reference, reference_text, language, reference_language, **options))
+        pieces = list(self.stream(text, recording, words, language, recording_language, **options))
         return np.concatenate([piece.samples for piece in pieces]), self.sample_rate
 
     def stream(
         self,
         text: str,
-        reference: Sound,
-        reference_text: str,
+        recording: Sound,
+        words: str,
         language: str = "en",
-        reference_language: str | None = None,
+        recording_language: str | None = None,
         *,
         seed: int = 0,
         speed: float = 1.0,
@@ -168,8 +168,8 @@ class VoiceCloner:
     ) -> Iterator[Utterance]:
         """The text piece by piece, each as soon as it is synthesized; their samples are joined as they are.
 
-        reference: 3 to 10 seconds of the voice, see `audio_io.read`. reference_text: its words. language: "en", "zh",
-        "ja" or "auto", of the text and, if reference_language is None, of the reference. seed: of tokens and noise.
+        recording: 3 to 10 seconds of the voice, see `audio_io.read`. words: what is said in it. language: "en", "zh",
+        "ja" or "auto", of the text and, if recording_language is None, of the words. seed: of tokens and noise.
         speed: 0.5 to 2. top_k, top_p, temperature: of sampling, see `token_decoder.probabilities`; top_k 1 is greedy,
         and the defaults are those of the authors' web page. split: how the text is cut, see `frontend.split`. speaker:
         [20480] float, the speaker embedding by ERes2NetV2, which v2Pro needs.
@@ -177,29 +177,31 @@ class VoiceCloner:
         Raises ValueError, before the first piece, for an unusable recording, for texts without words or with characters
         that the language lacks, and for numbers out of range. Warnings are in `timings.notes`.
         """
-        _check(text, reference_text, seed, speed, top_k, top_p, temperature)
-        reference_language = language if reference_language is None else reference_language
+        _check(text, words, seed, speed, top_k, top_p, temperature)
+        recording_language = language if recording_language is None else recording_language
         speaker_input, timings = self._speaker_input(speaker), Timings()
         with timings.during("recording"):
-            recording = audio_io.read(reference)
+            sound = audio_io.read(recording)
         with self._lock, timings.during("frontend"):
             texts = self._split(text, split)
-            reference_pieces = self._pieces(reference_text, reference_language)
+            recording_pieces = self._pieces(words, recording_language)
             pieces = [self._pieces(piece, language) for piece in texts]
-        timings.notes += recording.notes + recording.check_words(phoneme_count(reference_pieces))
-        if self._vocabulary is None and any(x.language == "zh" for group in [reference_pieces, *pieces] for x in group):
+        timings.notes += sound.notes + sound.check_words(phoneme_count(recording_pieces))
+        if self._vocabulary is None and any(x.language == "zh" for group in [recording_pieces, *pieces] for x in group):
             # As the authors do, who have no features for other languages either: it is understood, if less lively.
-            timings.notes.append(f"{self.folder} has no BERT: Chinese is said without its sense of sentences.")
+            timings.notes.append(
+                f"{self.folder} has no BERT: Mandarin is synthesized without its features, and sounds flatter."
+            )
         for piece, text_pieces in zip(texts, pieces, strict=True):
-            if (count := phoneme_count(reference_pieces) + phoneme_count(text_pieces)) > self._max_positions:
+            if (count := phoneme_count(recording_pieces) + phoneme_count(text_pieces)) > self._max_positions:
                 raise ValueError(
-                    f"The text {piece[:20]!r}... has {count} phones with the reference's, and the model places for "
-                    f"{self._max_positions}. Cut it into shorter sentences."
+                    f"The text {piece[:20]!r}... and the words of the recording have {count} phonemes, and the model "
+                    f"reads up to {self._max_positions}. Cut the text into shorter sentences."
                 )
         timings.pieces = len(texts)
         self.timings = timings
         with self._lock:
-            conditioning = self._condition(recording, reference_pieces, speaker_input, timings)
+            conditioning = self._condition(sound, recording_pieces, speaker_input, timings)
         sampling = {"top_k": top_k, "top_p": top_p, "temperature": temperature}
         return self._stream(texts, pieces, conditioning, seed, speed, sampling, timings)
 
@@ -235,7 +237,7 @@ class VoiceCloner:
         sampling: dict,
         timings: Timings,
     ) -> np.ndarray:
-        """The tokens [N] int64 of a piece, decoded after those of the reference."""
+        """The tokens [N] int64 of a piece, decoded after those of the recording."""
         context = [*conditioning.pieces, *pieces]
         with timings.during("bert"):
             bert = np.concatenate([self._features(piece) for piece in context], 1)  # [D, P]
@@ -247,7 +249,7 @@ class VoiceCloner:
         if len(tokens) == limit:
             timings.notes.append(
                 f"The voice found no end of {text[:20]!r} and was stopped after {limit / TOKENS_PER_S:.0f} s. Try "
-                "another seed, or check that the reference's text is what is said there."
+                "another seed, or check that the words are those of the recording."
             )
         return tokens
 
@@ -362,11 +364,11 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
     return vocabulary
 
 
-def _check(text, reference_text, seed, speed, top_k, top_p, temperature) -> None:
+def _check(text, words, seed, speed, top_k, top_p, temperature) -> None:
     """Raise ValueError for texts without words and numbers out of range, whatever the voice and language."""
     for value, name, remedy in (
         (text, "text", "Write what to say."),
-        (reference_text, "reference's text", "Write down what is said in the recording."),
+        (words, "text of the recording", "Write down what is said in the recording."),
     ):
         if not isinstance(value, str) or not any(map(str.isalnum, value)):
             raise ValueError(f"The {name} has no words. {remedy}")

@@ -1,6 +1,6 @@
 """The semantic tokens of a sentence, with OpenVINO and numpy: the decoder with its KV cache, and sampling.
 
-X: phonemes, Y: tokens of the reference, V: size of the vocabulary, the last entry of which is the end token.
+X: phonemes, Y: tokens of the recording, V: size of the vocabulary, the last entry of which is the end token.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SemanticDecoder:
         """Logits [V] of the first token; resets the cache.
 
         phones: [X] int64, ids of the phonemes. bert: [1024, X] float32, their features. prompts: [Y] int64, the tokens
-        of the reference.
+        of the recording.
         """
         self.language.reset_state()
         self.cached = self.position = 0
