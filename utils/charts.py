@@ -111,12 +111,12 @@ def quality_bars(rows: Iterable[Mapping]) -> Figure:
         of_metric = [row for row in rows if row["metric"] == metric]
         bars = {row["precision"]: row["value"] for row in of_metric if "controls" not in row}
         axes.bar(list(bars), list(bars.values()), color=[PRECISIONS.get(name, COLOURS[0]) for name in bars])
-        result = " to ".join(dict.fromkeys(number(value) for value in (min(bars.values()), max(bars.values()))))
+        result = " to ".join(dict.fromkeys(number(value, 2) for value in (min(bars.values()), max(bars.values()))))
         for row in of_metric:
             if "controls" in row:
                 axes.bar("control", row["value"], color="white", edgecolor=LINE, hatch="////")
                 axes.axhline(row["threshold"], color=INK, linestyle=":", linewidth=1)
-                result += f", control {number(row['value'])}"
+                result += f", control {number(row['value'], 2)}"
         axes.set_title(f"{metric}\n{result} ({of_metric[0]['better']} is better)", fontsize=9, color=INK)
         axes.tick_params(labelsize=9)
     return figure
