@@ -240,7 +240,10 @@ def live(measure: Callable[..., list[dict]]) -> Callable[..., list[dict]]:
 
     In tests (ONCE) it returns the rows of the notebook's results instead, where there are some.
     """
-    results = paths.ROOT / "results" / f"{paths.notebook_dir(measure.__module__).name}.json"
+    module = measure.__module__
+    if module == "__main__":  # `python -m notebooks.<case>.measuring`
+        module = sys.modules[module].__spec__.name
+    results = paths.ROOT / "results" / f"{paths.notebook_dir(module).name}.json"
 
     @wraps(measure)
     def measured(*args, **options) -> list[dict]:

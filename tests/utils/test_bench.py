@@ -2,8 +2,10 @@
 
 import multiprocessing
 import os
+import sys
 import time
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import openvino as ov
@@ -56,6 +58,15 @@ def test_in_tests_a_notebook_shows_the_speed_that_is_in_its_results(monkeypatch,
     assert live(3) == [{"rounds": 9}]
     monkeypatch.delenv(bench.ONCE)
     assert live(rounds=4) == [{"rounds": 4}]
+
+
+def test_a_module_that_is_run_can_have_what_is_measured_live(monkeypatch):
+    def measure():
+        return [{"rounds": 1}]
+
+    measure.__module__ = "__main__"
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", SimpleNamespace(name="notebooks.toy.measuring"))
+    assert bench.live(measure)() == [{"rounds": 1}]
 
 
 def test_interleave_takes_turns_and_rotates_the_first():

@@ -6,14 +6,19 @@ call gets a new random prompt, because openvino_genai caches earlier ones.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from utils import bench
+from utils.convert import cached_in_child
 from utils.models.llm import MODEL_XML, Session
 
 if TYPE_CHECKING:
@@ -63,6 +68,25 @@ def torch_settings(checkpoint: Path, compiling: bool = False) -> list[bench.Sett
 def onnx_setting(folder: Path) -> bench.Setting:
     """ONNX Runtime GenAI on its own INT4 model."""
     return bench.Setting("onnxruntime-genai", "INT4", start_onnx, (folder,), bench.size_mb(folder / "model.onnx.data"))
+
+
+def onnx_folder(name: str, checkpoint: Path) -> Path:
+    """ONNX Runtime GenAI's INT4 model of a transformers folder. It is made once and cached.
+
+    name: of the checkpoint in checkpoints.toml.
+    """
+    versions = ("onnxruntime-genai", "onnx-ir")
+    return cached_in_child(f"{name}-onnx-int4", to_onnx, checkpoint, checkpoint=checkpoint, versions=versions)
+
+
+def to_onnx(checkpoint: Path, folder: Path) -> None:
+    """Write the model of `onnx_folder` with ONNX Runtime GenAI's own builder."""
+    with TemporaryDirectory() as scratch:
+        builder = [sys.executable, "-m", "onnxruntime_genai.models.builder"]
+        options = ["-p", "int4", "-e", "cpu", "-c", scratch, "-i", checkpoint, "-o", folder]
+        options += ["--extra_options", "prune_lm_head=true"]  # logits of the last token only
+        offline = os.environ | {"HF_HUB_OFFLINE": "1"}  # all files are on disk
+        subprocess.run([*builder, *options], check=True, env=offline, capture_output=True)
 
 
 def weights_mb(folder: Path) -> float:
