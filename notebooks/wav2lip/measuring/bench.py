@@ -40,6 +40,8 @@ TYPES = {"FP32": torch.float32, "BF16": torch.bfloat16}
 HINTS = {"FP32": "f32", "BF16": "bf16", "INT8": "bf16"}  # bf16: the operations of an INT8 graph that stay unquantised
 Item = dict[str, np.ndarray]
 Run = Callable[[Item], object]
+Workloads = dict[str, Callable[[], object]]
+Source = str | float  # a model of the collection, or the width of one with random weights
 
 
 def random_network(width: float = 1.0) -> Wav2Lip:
@@ -50,6 +52,11 @@ def random_network(width: float = 1.0) -> Wav2Lip:
         if tensor.ndim == 1:  # biases of 0 and normalisations by 1 would be removed from the graph
             tensor.add_(0.1 * torch.rand_like(tensor))
     return network
+
+
+def load(source: Source) -> Wav2Lip:
+    """A generator with its trained weights, or one with random weights."""
+    return convert.load("wav2lip", source) if isinstance(source, str) else random_network(source)
 
 
 def random_inputs(batch: int = 2, seed: int = 0) -> Item:
@@ -69,7 +76,7 @@ def fold_batch_norm(network: Wav2Lip) -> Wav2Lip:
     return network
 
 
-def eager(network: Wav2Lip, precision: str, layout=torch.channels_last) -> Run:
+def eager(network: Wav2Lip, precision: str, layout=torch.contiguous_format) -> Run:
     """PyTorch eager, with folded normalisations and weights in the type of the arithmetic."""
     network = fold_batch_norm(network).to(TYPES[precision], memory_format=layout)
 
@@ -79,6 +86,11 @@ def eager(network: Wav2Lip, precision: str, layout=torch.channels_last) -> Run:
             return network(audio, face).float().numpy()
 
     return run
+
+
+def channels_last(network: Wav2Lip, precision: str) -> Run:
+    """PyTorch eager, with the channels last in memory."""
+    return eager(network, precision, torch.channels_last)
 
 
 def compiled(network: Wav2Lip, precision: str) -> Run:
@@ -137,65 +149,59 @@ def openvino(path: Path, precision: str) -> Run:
 
 
 def generator_rows(
-    network: Wav2Lip,
+    source: Source,
     paths: dict[str, Path],
-    batches: Iterable[int],
+    batches: tuple[int, ...],
     rounds: int,
     compiling: bool = False,
     label: str | None = None,
-    announce: bool = False,
 ) -> list[dict]:
-    """Speed rows of the generator, all runtimes timed alternately. paths: precision ("FP32", "INT8") -> IR.
+    """Speed rows of the generator, every runtime in a process of its own. paths: precision ("FP32", "INT8") -> IR.
 
-    The ratio compares with the faster layout of eager PyTorch at the same precision, an INT8 row with the fastest
-    setting of PyTorch. BF16 rows exist where the processor has BF16. compiling: whether torch.compile is among the
-    runtimes. announce: print each median.
+    BF16 rows exist where the processor has BF16. compiling: whether torch.compile is among the runtimes.
     """
+    sizes = {precision: bench.size_mb(path) for precision, path in paths.items()}
+    forms = {"torch eager": eager, "torch eager, channels last": channels_last}
+    forms |= {"torch.compile": compiled} if compiling else {}
+    settings = []
+    for precision in bench.torch_precisions():
+        for name, form in forms.items():
+            settings.append(bench.Setting(name, precision, start_torch, (form, source, precision, batches)))
+        arguments = (paths["FP32"], precision, batches)
+        settings.append(bench.Setting("openvino", precision, start_openvino, arguments, sizes["FP32"]))
+    for precision, path in paths.items():
+        settings.append(bench.Setting("onnxruntime", precision, start_onnx, (source, precision, batches)))
+        if precision == "INT8":
+            settings.append(bench.Setting("openvino", "INT8", start_openvino, (path, "INT8", batches), sizes["INT8"]))
+    workloads = [bench.Workload(f"generator, batch {batch}", batch, "frames/s") for batch in batches]
+    return bench.compare(settings, workloads, rounds, warmup=2, label=label)
+
+
+def start_torch(form: Callable, source: Source, precision: str, batches: tuple[int, ...]) -> Workloads:
+    """The workloads of PyTorch: eager in either memory layout, or compiled."""
+    return for_batches(form(load(source), precision), batches)
+
+
+def start_onnx(source: Source, precision: str, batches: tuple[int, ...]) -> Workloads:
+    """The workloads of ONNX Runtime."""
     with TemporaryDirectory() as scratch:
-        calls: dict[tuple[str, str], Run] = {}
-        for precision in bench.torch_precisions():
-            calls["torch eager", precision] = eager(network, precision, torch.contiguous_format)
-            calls["torch eager, channels last", precision] = eager(network, precision)
-            if compiling:
-                calls["torch.compile", precision] = compiled(network, precision)
-            calls["openvino", precision] = openvino(paths["FP32"], precision)
-        calls["onnxruntime", "FP32"] = onnx(network, Path(scratch))
-        if "INT8" in paths:
-            calls["onnxruntime", "INT8"] = onnx(network, Path(scratch), "INT8")
-            calls["openvino", "INT8"] = openvino(paths["INT8"], "INT8")
-        rows = []
-        for batch in batches:
-            item = random_inputs(batch)
-            timings = bench.interleave({key: partial(run, item) for key, run in calls.items()}, rounds, warmup=2)
-            for (runtime, precision), timing in timings.items():
-                peers = [
-                    peer
-                    for (name, arithmetic), peer in timings.items()
-                    if name.startswith("torch")
-                    and (precision == "INT8" or (arithmetic == precision and "eager" in name))
-                ]
-                rows.append(
-                    bench.row(
-                        runtime,
-                        precision,
-                        f"generator, batch {batch}",
-                        timing,
-                        amount=batch,
-                        unit="frames/s",
-                        torch=min(peers, key=lambda peer: peer.median_ms),
-                        model_mb=bench.size_mb(paths["INT8" if precision == "INT8" else "FP32"]),
-                        label=label,
-                    )
-                )
-                if announce:
-                    print(f"{runtime} {precision}, {rows[-1]['workload']}: {timing.median_ms:.1f} ms", flush=True)
-    return rows
+        return for_batches(onnx(load(source), Path(scratch), precision), batches)
+
+
+def start_openvino(path: Path, precision: str, batches: tuple[int, ...]) -> Workloads:
+    """The workloads of OpenVINO."""
+    return for_batches(openvino(path, precision), batches)
+
+
+def for_batches(run: Run, batches: tuple[int, ...]) -> Workloads:
+    """A workload for each batch size, by name."""
+    return {f"generator, batch {batch}": partial(run, random_inputs(batch)) for batch in batches}
 
 
 @bench.live
 def live(fp32: Path, int8: Path, model: str = "tiny", rounds: int = 5) -> list[dict]:
     """Speed rows that the notebook measures. fp32, int8: the IRs of the generator of `model`."""
-    return generator_rows(convert.load("wav2lip", model), {"FP32": fp32, "INT8": int8}, BATCHES, rounds)
+    return generator_rows(model, {"FP32": fp32, "INT8": int8}, BATCHES, rounds)
 
 
 def gflop(network: Wav2Lip) -> float:
@@ -313,10 +319,10 @@ def memory(lengths: Iterable[float] = (TIMED_VIDEO_S, MEMORY_VIDEO_S)) -> dict[s
 def measure_all() -> tuple[list[dict], dict]:
     """(speed rows, notes) of the generator at the released width with its peers, and of whole videos."""
     with TemporaryDirectory() as scratch:
-        large = random_network()
+        large, width = random_network(), 1.0
         paths = {"FP32": convert.convert_generator(large, Path(scratch) / "wav2lip.xml")}
         paths["INT8"] = convert.quantize(paths["FP32"], [random_inputs(4)], Path(scratch) / "int8.xml")
-        rows = generator_rows(large, paths, BATCHES, rounds=5, compiling=True, label=SPEED_ONLY, announce=True)
+        rows = generator_rows(width, paths, BATCHES, rounds=5, compiling=True, label=SPEED_ONLY)
         notes = limits(rows, large)
         faster = bench.torch_precision()
         generators = {(faster, None): convert.prepare()}
@@ -330,10 +336,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m notebooks.wav2lip.measuring", description=main.__doc__)
     parser.add_argument("--memory", action="store_true", help="measure memory alone, which needs no quiet machine")
     only_memory = parser.parse_args(arguments).memory
-    with bench.exclusive() as load:
+    with bench.exclusive(busy_percent=100 if only_memory else bench.BUSY_PERCENT) as load_at_start:
         table, notes = ([], {}) if only_memory else measure_all()
         peaks = memory()
     if only_memory:
         report.amend(RESULTS, MEMORY_PREFIX, peaks)
     else:
-        report.save_bench("wav2lip", table, notes | peaks | load)
+        report.save_bench("wav2lip", table, notes | peaks | load_at_start)
