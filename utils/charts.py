@@ -26,7 +26,6 @@ PRECISIONS = {  # the colour of each, in every figure
 }
 PEER = "#b9c1cb"  # of runtimes other than OpenVINO
 COLOURS = ("#2a78b8", "#d97a00", "#23303f", "#8793a1")
-CONTROLS = ("o", "v", "s", "^")  # marks of the controls in the bars
 CHINESE = Path(__file__).parent / "fonts" / "NotoSansCJKsc-subset.otf"
 
 
@@ -68,34 +67,34 @@ def arrows(axes: Axes, boxes: Sequence[Text]) -> None:
 def bars_by_kind(rows: Iterable[Mapping], metric: str, label: str) -> Figure:
     """A bar chart of the quality rows (`utils.compare`) whose metric begins with `metric`; values lie in 0..1.
 
-    There is a group of bars for each kind, which the rest of the metric names, and a bar for each precision. Negative
-    controls are marks. label: of the axis.
+    There is a group of bars for each kind, which the rest of the metric names: a bar for each precision, and a hatched
+    one with its number for the best negative control. label: of the axis.
     """
     rows = [row for row in rows if row["metric"].startswith(metric) and row["threshold"] is not None]
     kinds = list(dict.fromkeys(row["metric"] for row in rows))
     precisions = list(dict.fromkeys(row["precision"] for row in rows if "controls" not in row))
-    controls = list(dict.fromkeys(row["control"] for row in rows if "controls" in row))
     figure = Figure(figsize=(9, 3.2), dpi=110, layout="constrained")
     axes = figure.subplots()
-    width = 0.8 / max(1, len(precisions))
+    width = 0.8 / (len(precisions) + 1)
     for place, precision in enumerate(precisions):
-        values = _values(rows, kinds, "precision", precision)
-        places = [x - 0.4 + (place + 0.5) * width for x in values]
-        axes.bar(places, list(values.values()), width, color=PRECISIONS.get(precision, COLOURS[0]), label=precision)
-    for control, mark in zip(controls, CONTROLS, strict=False):
-        values = _values(rows, kinds, "control", control)
-        look = {"marker": mark, "color": INK, "edgecolors": "white", "s": 34, "zorder": 3}
-        axes.scatter(list(values), list(values.values()), label=control, **look)
+        values = [(kinds.index(row["metric"]), row["value"]) for row in rows if row["precision"] == precision]
+        places = [x - 0.4 + (place + 0.5) * width for x, _ in values]
+        axes.bar(places, [y for _, y in values], width, color=PRECISIONS.get(precision, COLOURS[0]), label=precision)
+    controls = {
+        kind: max((row["value"] for row in rows if row["metric"] == kind and "controls" in row), default=0)
+        for kind in kinds
+    }
+    places = [x + 0.4 - 0.5 * width for x in range(len(kinds))]
+    hatched = {"color": "white", "edgecolor": LINE, "hatch": "////", "label": "best negative control"}
+    axes.bar(places, list(controls.values()), width, **hatched)
+    for x, y in zip(places, controls.values(), strict=True):
+        axes.text(x, y + 0.02, number(y), ha="center", fontsize=9, color=INK)
     axes.set_xticks(range(len(kinds)), [kind.removeprefix(metric) for kind in kinds], color=INK)
     axes.set_ylabel(label, color=INK)
     axes.set_ylim(0, 1.02)
+    axes.spines[["top", "right"]].set_visible(False)
     axes.legend(fontsize=9, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.1), frameon=False)
     return figure
-
-
-def _values(rows: Sequence[Mapping], kinds: Sequence[str], field: str, value: str) -> dict[int, float]:
-    """The value in each kind's group, by the group's number, of the rows whose `field` is `value`."""
-    return {kinds.index(row["metric"]): row["value"] for row in rows if row.get(field) == value}
 
 
 def quality_bars(rows: Iterable[Mapping]) -> Figure:
