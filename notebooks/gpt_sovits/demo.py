@@ -70,7 +70,7 @@ def make_demo(model: str = "tiny", device: str = "CPU", samples: Path = SAMPLES)
                     whole = gr.Audio(label="The clone: whole text", interactive=False, buttons=["download"])
                 likeness = gr.Textbox(label="Likeness", lines=2, interactive=False)
                 about_sound = gr.Textbox(label="Speed and notes", lines=2, interactive=False)
-                bars = gr.Plot(label="Time of each stage")
+                bars = gr.Plot(show_label=False)
         names = [f"{x.label}{' (not in the training)' if x.new else ''}" for x in offered]
         shown = [[str(x.recording), x.words] for x in offered]
         gr.Examples(shown, [voice, words], label="Voices to try", examples_per_page=len(shown), example_labels=names)
@@ -85,8 +85,9 @@ def make_demo(model: str = "tiny", device: str = "CPU", samples: Path = SAMPLES)
                 raise gr.Error(str(error)) from error
 
         def open_page() -> Iterator[tuple]:
-            place = Path(folder.name)
-            yield from speak(_cloner(model, device), str(example.recording), example.words, TEXTS[0], place, offered)
+            cloner, sample = _cloner(model, device), (str(example.recording), example.words)
+            list(cloner.stream(TEXTS[0], *sample))  # loads dictionaries and compiles kernels: the page shows later times
+            yield from speak(cloner, *sample, TEXTS[0], Path(folder.name), offered)
 
         inputs = [voice, words, consent, text, language, seed, speed]
         outputs = [first, original, whole, likeness, bars, about_sound]

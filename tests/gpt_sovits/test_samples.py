@@ -5,7 +5,7 @@ import pytest
 
 from notebooks.gpt_sovits.data import speech
 from notebooks.gpt_sovits.data.sentences import HELD_OUT, training_sentences
-from notebooks.gpt_sovits.data.voices import read_voices
+from notebooks.gpt_sovits.data.voices import OWNERS, read_voices
 from notebooks.gpt_sovits.pipeline import audio_io
 from notebooks.gpt_sovits.pipeline.frontend import Frontend
 from notebooks.gpt_sovits.training import samples
@@ -48,3 +48,25 @@ class Teacher:
 def test_every_voice_says_a_sentence_of_its_own(tmp_path):
     samples.record(Teacher(), tmp_path)
     assert [(x.name, x.words) for x in read_voices(tmp_path)] == [(x.name, x.words) for x in VOICES]
+
+
+def test_a_sound_is_shown_only_when_every_word_is_understood():
+    for shown, same, other in (
+        (samples.SHOWN[0], " i have never said these words", "I never said I said these words."),
+        (samples.SHOWN[1], "我们明天再见", "我们今天再见。"),
+    ):
+        samples.check_understood(np.zeros(9), shown, lambda sound, text=same: text)
+        with pytest.raises(ValueError, match=f"in place of '{shown.text}' in the voice {shown.voice}"):
+            samples.check_understood(np.zeros(9), shown, lambda sound, text=other: text)
+
+
+def test_what_is_shown_is_in_no_training_and_its_owner_says_it():
+    for shown in samples.SHOWN:
+        assert shown.text not in training_sentences(shown.language, 2 * speech.SENTENCES, speech.SEED)
+        assert (OWNERS / f"{shown.voice}.mp3").is_file() and shown.voice in samples.KNOWN
+
+
+def test_voices_have_names_for_people():
+    labels = {voice.name: voice.label for voice in VOICES}
+    assert labels["new_bm_george"] == "George, British man" and labels["zf_xiaobei"] == "Xiaobei, Chinese woman"
+    assert labels["mixture0"] == "Mixture 0" and len(set(labels.values())) == len(VOICES)
