@@ -13,7 +13,7 @@ from utils.models import parts
 
 DRAWN = [*data.PROMPT_KINDS, quality.ALL]
 EVERY_KIND = [f"accuracy, {kind}" for kind in data.QUESTION_KINDS] + [f"drawings, {kind}" for kind in DRAWN]
-TOKENS = "greedy tokens as PyTorch's"
+TOKENS = "greedy tokens equal to PyTorch's"
 
 
 @pytest.fixture(scope="module")
@@ -112,8 +112,12 @@ def test_the_table_passes_who_sees_and_listens_and_its_controls_lose(asked, exam
         losers = {"blank picture", "another picture", "the most frequent answer"}
         losers = losers if metric.startswith("accuracy") else {"no sentence", "another sentence"}
         assert {row["control"] for row in mine if "control" in row} == losers
-    assert next(row for row in rows if row["metric"] == "drawings, guidance off")["threshold"] is None
-    assert {row["metric"] for row in rows} > {"round trip", TOKENS, "PSNR of pictures made of their tokens, dB"}
+    for name in quality.GUIDANCES:
+        (row,) = [row for row in rows if row["metric"] == f"drawings, {name}"]
+        assert (row["threshold"], row["of"], row["precision"]) == (None, 60, "FP16")
+    assert {row["of"] for row in rows if row["metric"] == "accuracy, count" and "of" in row} == {8}
+    assert {row["of"] for row in rows if row["metric"] == "drawings, thing" and "of" in row} == {10}
+    assert {row["metric"] for row in rows} > {"round trip", TOKENS, "reconstruction, PSNR (dB)"}
     report.save("janus_pro", model="tiny", device="CPU", parity=[], quality=rows, speed=[], folder=tmp_path)
 
 
