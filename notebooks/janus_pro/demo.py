@@ -1,9 +1,9 @@
-"""The demo: a picture and questions about it, and a drawing that appears row by row as its tokens come."""
+"""The demo: questions about a picture, and four drawings of a prompt, which appear row by row as their tokens come."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import cache
 
@@ -13,85 +13,117 @@ from PIL import Image
 
 from notebooks.janus_pro import convert
 from notebooks.janus_pro.data import held_out, held_out_prompts
-from notebooks.janus_pro.figures import token_grid
-from notebooks.janus_pro.pipeline import Janus, Timings
+from notebooks.janus_pro.figures import framed, token_grid
+from notebooks.janus_pro.pipeline import Answer, Janus, Timings
 from utils.demo import picture_file, run_in_background
 
 MAX_CHARACTERS = 2000  # of a question or a prompt
 MAX_ANSWER_TOKENS = 256
-MIN_SHOWN_PX = 384  # width and height of a drawing on the page, at least
+MIN_SHOWN_PX = 288  # width and height of a drawing on the page, at least
+DRAWINGS = 4  # side by side
+EXAMPLE = "Draw a red circle and a blue star."  # drawn when the page opens
+ABOUT_A_DRAWING = "How many things are there?"
 QUESTION_KINDS = ("colour", "count", "relation")  # of which one example each is offered
 PROMPT_KINDS = ("place", "several", "relation")  # and of prompts
 
 
 def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
-    """The Blocks of the demo."""
+    """The Blocks of the demo, which opens with an answered example in both tabs."""
     with gr.Blocks(title="Janus-Pro", delete_cache=(600, 3600)) as demo:
         gr.Markdown(
             "# Read pictures and make them\n"
             "One language model does both. (The tiny one knows drawn shapes in eight colours, as in the examples; no "
             "photos.)"
         )
-        with gr.Tab("Ask"):
-            _ask_tab(model, device)
-        with gr.Tab("Draw"):
-            _draw_tab(model, device)
+        with gr.Tabs() as tabs:
+            with gr.Tab("Draw", id="draw"):
+                draw_inputs, draw_outputs, ask_buttons, draw = _draw_tab(model, device)
+            with gr.Tab("Ask", id="ask"):
+                ask_inputs, ask_outputs, ask = _ask_tab(model, device)
+
+        gr.HTML("<style>.drawing img {border: 1px solid #969696}</style>", padding=False)
+
+        def open_page() -> tuple:
+            own = _janus(model, device).guidance
+            slider = gr.Slider(maximum=max(3, round(2 * own)), value=own)  # 3 for tiny, 10 for the released ones
+            return slider, *questions()[0]
+
+        opened = demo.load(open_page, None, [draw_inputs[2], *ask_inputs], api_name=False)
+        opened = opened.then(draw, draw_inputs, draw_outputs, api_name=False, concurrency_id="janus")
+        opened.then(ask, ask_inputs, ask_outputs, api_name=False, concurrency_id="janus")
+
+        def take(drawing: str | None) -> tuple:
+            if not drawing:
+                raise gr.Error("There is no drawing yet: draw one first.")
+            return drawing, ABOUT_A_DRAWING, gr.Tabs(selected="ask")
+
+        for button, drawing in zip(ask_buttons, draw_outputs, strict=False):
+            taken = button.click(take, drawing, [*ask_inputs, tabs], api_name=False)
+            taken.success(ask, ask_inputs, ask_outputs, api_name=False, concurrency_id="janus")
     return demo
 
 
-def _ask_tab(model: str, device: str) -> None:
+def _ask_tab(model: str, device: str) -> tuple[list, list, Callable]:
+    """Inputs and outputs of the tab, and what answers."""
     with gr.Row():
         with gr.Column():
-            picture = picture_file(MIN_SHOWN_PX)
+            picture = picture_file(384)
         with gr.Column():
             question = gr.Textbox(label="Question", lines=2, max_length=MAX_CHARACTERS)
             send = gr.Button("Ask", variant="primary")
-            answer = gr.Textbox(label="Answer", lines=4, interactive=False)
+            answer = gr.Textbox(label="Answer", lines=2, interactive=False)
+            reasoning = gr.Textbox(label="What the model wrote before it", lines=2, interactive=False)
             speed = gr.Textbox(label="Speed", interactive=False)
     gr.Examples(questions(), [picture, question], label="Held-out pictures and questions")
 
-    def respond(path: str | None, text: str) -> Iterator[tuple[str, str]]:
+    def respond(path: str | None, text: str) -> Iterator[tuple[str, str, str]]:
         try:
             yield from answering(_janus(model, device), path, text)
         except (ValueError, OSError) as error:  # messages of this collection; other errors stay tracebacks in the log
             raise gr.Error(str(error)) from error
 
-    for event in (send.click, question.submit):
-        event(respond, [picture, question], [answer, speed], api_name="ask", concurrency_id="janus")
+    inputs, outputs = [picture, question], [answer, reasoning, speed]
+    for event, name in ((send.click, "ask"), (question.submit, False)):
+        event(respond, inputs, outputs, api_name=name, concurrency_id="janus")
+    return inputs, outputs, respond
 
 
-def _draw_tab(model: str, device: str) -> None:
+def _draw_tab(model: str, device: str) -> tuple[list, list, list, Callable]:
+    """Inputs and outputs of the tab, the buttons that ask about its drawings, and what draws."""
     with gr.Row():
-        with gr.Column():
-            prompt = gr.Textbox(label="What to draw", lines=2, max_length=MAX_CHARACTERS)
-            seed = gr.Number(0, label="Seed", precision=0, minimum=0)
-            guidance = gr.Slider(0, 10, lambda: _janus(model, device).guidance, step=0.1, label="Guidance")
-            gr.Markdown("1 just follows the sentence, more exaggerates it, 0 does not listen to it.")
-            make = gr.Button("Draw", variant="primary")
-            speed = gr.Textbox(label="Speed", interactive=False)
-        with gr.Column():
-            options = {
-                "interactive": False,
-                "buttons": ["download", "fullscreen"],
-                "format": "png",
-                "height": MIN_SHOWN_PX,
-            }
-            shown = gr.Image(label="Drawing", **options)
-            tokens = gr.Image(label="Its tokens", **options)
+        prompt = gr.Textbox(EXAMPLE, label="What to draw", lines=2, max_length=MAX_CHARACTERS, scale=3)
+        seed = gr.Number(0, label="Seed", precision=0, minimum=0, scale=1)
+        guidance = gr.Slider(
+            0, 10, 1, step=0.1, label="Guidance", info="1: off. More exaggerates the prompt; 0 ignores it.", scale=2
+        )
+    make = gr.Button("Draw", variant="primary")
+    options = {"interactive": False, "buttons": ["download"], "format": "png", "type": "filepath"}
+    shown, buttons = [], []
+    with gr.Row():
+        for number in range(1, DRAWINGS + 1):
+            with gr.Column(min_width=160):
+                plain = {"label": f"Drawing {number}", "show_label": False, "elem_classes": "drawing"}
+                shown.append(gr.Image(**options | plain | {"buttons": []}))
+                buttons.append(gr.Button("Ask about this drawing", size="sm"))
+    tokens = gr.Image(label="Their tokens, each with a colour of its own", **options)
+    speed = gr.Textbox(label="Speed", interactive=False)
     gr.Examples(sentences(), [prompt], label="Held-out sentences")
 
     def respond(text: str, seed: float, guidance: float) -> Iterator[tuple]:
         try:
-            yield from drawing(_janus(model, device), text, seed, guidance)
+            for pictures, tokens, speed in drawing(_janus(model, device), text, seed, guidance):
+                yield *pictures, tokens, speed
         except (ValueError, OSError) as error:
             raise gr.Error(str(error)) from error
 
-    for event in (make.click, prompt.submit):
-        event(respond, [prompt, seed, guidance], [shown, tokens, speed], api_name="draw", concurrency_id="janus")
+    inputs, outputs = [prompt, seed, guidance], [*shown, tokens, speed]
+    for event, name in ((make.click, "draw"), (prompt.submit, False)):
+        event(respond, inputs, outputs, api_name=name, concurrency_id="janus")
+    return inputs, outputs, buttons, respond
 
 
-def answering(janus: Janus, path: str | None, text: str) -> Iterator[tuple[str, str]]:
-    """(answer so far, speed) as the answer comes.
+def answering(janus: Janus, path: str | None, text: str) -> Iterator[tuple[str, str, str]]:
+    """(answer, reasoning, speed) as the model writes; where it reasons first, the answer comes at the end.
 
     The model stops when the visitor leaves, which closes this generator. Raises ValueError as `Janus.understand`, for a
     question without a picture, and for one too long.
@@ -100,23 +132,31 @@ def answering(janus: Janus, path: str | None, text: str) -> Iterator[tuple[str, 
         raise ValueError("There is no picture yet: upload one, or take an example.")
     _check_length(text, "question")
     pieces: list[str] = []
+    found: list[Answer] = []
 
     def work(left: threading.Event) -> None:
-        janus.understand(path, text, lambda piece: pieces.append(piece) or left.is_set(), MAX_ANSWER_TOKENS)
+        def listen(piece: str) -> bool:
+            pieces.append(piece)
+            return left.is_set()
+
+        found.append(janus.understand(path, text, listen, MAX_ANSWER_TOKENS))
 
     with closing(run_in_background(work, lambda: len(pieces))) as updates:
         for _ in updates:
-            yield "".join(pieces).strip(), "answering ..."
-    yield "".join(pieces).strip(), about(janus.timings)
+            so_far = "".join(pieces)
+            yield ("", so_far, "answering ...") if janus.answer_separator else (so_far, "", "answering ...")
+    yield found[0].answer, found[0].reasoning, about(janus.timings)
 
 
-def drawing(janus: Janus, text: str, seed: int, guidance: float) -> Iterator[tuple[Image.Image, Image.Image, str]]:
-    """(drawing so far, its tokens as colours, speed), row by row as the tokens come.
+def drawing(
+    janus: Janus, text: str, seed: int, guidance: float
+) -> Iterator[tuple[list[Image.Image], Image.Image, str]]:
+    """(DRAWINGS drawings so far, their tokens as colours, speed), row by row as the tokens come.
 
     The model stops when the visitor leaves. Raises ValueError as `Janus.draw`, and for a sentence too long.
     """
     _check_length(text, "sentence")
-    rows: list[tuple[Image.Image, Image.Image]] = []
+    rows: list[tuple[list[Image.Image], Image.Image]] = []
 
     def on_tokens(tokens: np.ndarray, left: threading.Event) -> None:
         if left.is_set():
@@ -126,7 +166,7 @@ def drawing(janus: Janus, text: str, seed: int, guidance: float) -> Iterator[tup
 
     def work(left: threading.Event) -> None:
         try:
-            janus.draw_tokens(text, int(seed), guidance, progress=lambda tokens: on_tokens(tokens, left))
+            janus.draw_tokens(text, int(seed), guidance, DRAWINGS, progress=lambda tokens: on_tokens(tokens, left))
         except _VisitorLeft:
             pass
 
@@ -145,12 +185,17 @@ def _check_length(text: str, what: str) -> None:
         raise ValueError(f"The {what} has {len(text)} characters; up to {MAX_CHARACTERS} are read. Shorten it.")
 
 
-def _shown(janus: Janus, tokens: np.ndarray) -> tuple[Image.Image, Image.Image]:
-    """A drawing and its tokens, enlarged."""
-    picture = janus.decode(tokens)[0]
-    side = max(MIN_SHOWN_PX, picture.width)
-    enlarged = picture.resize((side, side), Image.Resampling.NEAREST)
-    return enlarged, token_grid(tokens[0], janus.rows, janus.codes).resize((side, side), Image.Resampling.NEAREST)
+def _shown(janus: Janus, tokens: np.ndarray) -> tuple[list[Image.Image], Image.Image]:
+    """Drawings of tokens [n, t], enlarged without blur, and the tokens of all in one picture."""
+    factor = max(1, MIN_SHOWN_PX // janus.image_size)
+    side = factor * janus.image_size
+    pictures = [picture.resize((side, side), Image.Resampling.NEAREST) for picture in janus.decode(tokens)]
+    grids = [framed(token_grid(row, janus.rows, janus.codes), MIN_SHOWN_PX // 2) for row in tokens]
+    width, gap = grids[0].width, 16
+    together = Image.new("RGB", (len(grids) * (width + gap) - gap, width), "white")
+    for number, grid in enumerate(grids):
+        together.paste(grid, (number * (width + gap), 0))
+    return pictures, together
 
 
 def about(timings: Timings) -> str:

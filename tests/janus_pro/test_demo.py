@@ -41,15 +41,27 @@ def address():
 
 def test_an_answer_comes_in_pieces(janus, photos):
     photo = str(photos / "photo.png")
-    *_, (answer, told) = demo.answering(janus, photo, "What is it?")
-    assert answer == janus.understand(photo, "What is it?", max_new_tokens=8).strip() and SPEED.match(told)
+    *_, (answer, reasoning, told) = demo.answering(janus, photo, "What is it?")
+    assert answer == janus.understand(photo, "What is it?", max_new_tokens=8).text and SPEED.match(told)
+    assert reasoning == ""
+
+
+def test_reasoning_is_shown_apart_from_the_answer(janus, photos, monkeypatch):
+    photo = str(photos / "photo.png")
+    text = janus.understand(photo, "What is it?", max_new_tokens=8).text
+    monkeypatch.setattr(janus, "answer_separator", text[2])
+    *before, (answer, reasoning, _) = demo.answering(janus, photo, "What is it?")
+    assert (reasoning, answer) == (text.rpartition(text[2])[0], text.rpartition(text[2])[2])
+    assert {step[0] for step in before} <= {""}
 
 
 def test_a_drawing_appears_row_by_row(janus):
     steps = list(demo.drawing(janus, "a red ball", 3, 5.0))
-    (whole, tokens, told), expected = steps[-1], janus.draw("a red ball", 3)[0]
-    assert whole.size == tokens.size == (384, 384) and SPEED.match(told)[1] == "16"
-    assert np.array_equal(np.asarray(whole.resize(expected.size, Image.Resampling.NEAREST)), np.asarray(expected))
+    (shown, tokens, told), expected = steps[-1], janus.draw("a red ball", 3, n=demo.DRAWINGS)
+    assert SPEED.match(told)[1] == "16" and tokens.width > 4 * tokens.height
+    for whole, drawn in zip(shown, expected, strict=True):
+        assert whole.size == (256, 256)
+        assert np.array_equal(np.asarray(whole.resize(drawn.size, Image.Resampling.NEAREST)), np.asarray(drawn))
     rows = [int(re.fullmatch(r"row (\d) of 4", told)[1]) for *_, told in steps[:-1]]
     assert rows == sorted(set(rows))
 
@@ -60,7 +72,7 @@ def test_rows_are_shown_while_the_model_draws(janus, monkeypatch):
     seen = []
     draw = janus.draw_tokens
 
-    def slowly(prompt, seed, guidance, progress):
+    def slowly(prompt, seed, guidance, n, progress):
         def listen(tokens):
             progress(tokens)
             if tokens.shape[1] == 4:
@@ -69,7 +81,7 @@ def test_rows_are_shown_while_the_model_draws(janus, monkeypatch):
                         break
                     demo.threading.Event().wait(0.001)
 
-        return draw(prompt, seed, guidance, progress=listen)
+        return draw(prompt, seed, guidance, n, progress=listen)
 
     monkeypatch.setattr(janus, "draw_tokens", slowly)
     for step in demo.drawing(janus, "a red ball", 3, 5.0):
@@ -129,29 +141,39 @@ def test_the_speed_is_told_in_words():
 
 def test_a_client_gets_answers_drawings_and_sentences(address, photos):
     client = Client(address, verbose=False)
-    _, told = client.predict(handle_file(photos / "photo.png"), "What is it?", api_name="/ask")
+    *_, told = client.predict(handle_file(photos / "photo.png"), "What is it?", api_name="/ask")
     assert SPEED.match(told)
-    drawn, tokens, told = client.predict("a red ball", 3, 5, api_name="/draw")
-    assert Image.open(drawn).size == Image.open(tokens).size == (384, 384) and SPEED.match(told)[1] == "16"
+    *drawn, tokens, told = client.predict("a red ball", 3, 5, api_name="/draw")
+    assert [Image.open(path).size for path in drawn] == [(256, 256)] * 4
+    assert Image.open(tokens).width > 500 and SPEED.match(told)[1] == "16"
     with pytest.raises(Exception, match="cannot be read as a picture"):
         client.predict(handle_file(photos / "broken.png"), "What?", api_name="/ask")
     with pytest.raises(Exception, match="The prompt is empty"):
         client.predict(" ", 0, 5, api_name="/draw")
 
 
-def test_a_visitor_asks_and_draws(address, photos, visit):
+def test_a_visitor_sees_answered_examples_then_asks_and_draws(address, photos, visit):
     from playwright.sync_api import expect
 
     with visit(address, height=1500) as page:
-        page.get_by_label("Question").first.fill("What is it?")
-        page.get_by_role("button", name="Ask").click()
-        expect(page.get_by_text("There is no picture yet").first).to_be_visible(timeout=30_000)
-        with page.expect_response("**/upload*"):
-            page.locator("input[type=file]").first.set_input_files(photos / "photo.png")
-        page.get_by_role("button", name="Ask").click()
+        drawings = page.locator(".drawing img:visible")
+        expect(drawings).to_have_count(4, timeout=60_000)  # without a click
         expect(page.get_by_label("Speed").first).to_have_value(SPEED, timeout=60_000)
+        page.get_by_role("tab", name="Ask").click()
+        speed = page.get_by_label("Speed").locator("visible=true")
+        expect(speed).to_have_value(SPEED, timeout=60_000)
+        question = page.get_by_label("Question").locator("visible=true")
+        expect(question).to_have_value(demo.questions()[0][1])
+
         page.get_by_role("tab", name="Draw").click()
         page.get_by_label("What to draw").fill("a red ball")
-        page.get_by_role("button", name="Draw").click()
-        expect(page.get_by_label("Speed").last).to_have_value(SPEED, timeout=60_000)
-        expect(page.locator("img[src*='/file=']").last).to_be_visible(timeout=30_000)
+        page.get_by_role("button", name="Draw", exact=True).click()
+        expect(speed).to_have_value(re.compile("^row "), timeout=60_000)
+        expect(speed).to_have_value(SPEED, timeout=60_000)
+        page.get_by_role("button", name="Ask about this drawing").nth(1).click()
+        expect(question).to_have_value(demo.ABOUT_A_DRAWING, timeout=60_000)
+        expect(page.get_by_label("Answer")).not_to_have_value("", timeout=60_000)
+
+        question.fill(" ")
+        page.get_by_role("button", name="Ask", exact=True).click()
+        expect(page.get_by_text("The question is empty").first).to_be_visible(timeout=30_000)

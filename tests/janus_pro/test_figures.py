@@ -23,7 +23,7 @@ def test_each_token_has_its_colour_and_what_is_missing_is_grey():
 
 
 def test_the_network_is_drawn_with_its_parts():
-    figure = figures.network_picture()
+    figure = figures.network_figure()
     words = " ".join(text.get_text() for text in figure.axes[0].texts)
     assert all(part in words for part in ("SigLIP", "aligner", "text head", "image head", "VQ decoder"))
     assert len(np.unique(painted(figure).reshape(-1, 3), axis=0)) > 10
@@ -34,3 +34,34 @@ def test_pictures_stand_under_their_words():
     figure = figures.pictures_with_words([("a red square", red), ("another", red), ("third", red)], columns=2)
     assert [axes.get_title() for axes in figure.axes] == ["a red square", "another", "third", ""]
     assert (painted(figure) == (255, 0, 0)).all(-1).sum() > 500
+
+
+def test_a_framed_picture_is_enlarged_without_blur():
+    picture = Image.new("RGB", (3, 3), "red")
+    picture.putpixel((1, 1), (0, 0, 255))
+    large = np.asarray(figures.framed(picture, 7))
+    assert large.shape == (11, 11, 3) and (large[0] == figures.FRAME_GREY).all()
+    assert (large[1:-1, 1:-1][::3, ::3] == np.asarray(picture)).all()
+    assert len(np.unique(large.reshape(-1, 3), axis=0)) == 3
+
+
+def test_every_token_stands_on_its_place_of_the_picture():
+    picture = Image.new("RGB", (16, 16), "white")
+    figure = figures.tokens_figure(picture, [7, 8, 9, 10], picture)
+    middle = figure.axes[1]
+    assert [text.get_text() for text in middle.texts] == ["7", "8", "9", "10"]
+    assert middle.texts[1].get_position() == (11.5, 3.5)
+
+
+def test_the_title_of_the_chart_counts_correct_drawings():
+    row = {"metric": "drawings, all kinds", "threshold": 0.5, "better": "higher", "of": 8}
+    rows = [row | {"precision": "FP16", "value": 0.75}, row | {"precision": "INT4", "value": 0.5}]
+    title = figures.drawings_chart(rows).axes[0].get_title(loc="left")
+    assert title == "Correct drawings of 8: 6 at FP16, 4 at INT4"
+
+
+def test_the_distance_from_white_is_enlarged():
+    pixels = np.full((1, 4, 4, 3), 250.0)
+    figure = figures.background_figure({"as it is": pixels})
+    plain, enlarged = (axes.images[0].get_array() for axes in figure.axes)
+    assert (plain == 250).all() and (enlarged == 255 - 5 * figures.CONTRAST).all()
