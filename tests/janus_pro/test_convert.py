@@ -13,6 +13,8 @@ import torch
 from transformers import JanusForConditionalGeneration
 
 from notebooks.janus_pro import convert, network
+from notebooks.janus_pro.measuring import parity
+from notebooks.janus_pro.network.reference import Reference
 from notebooks.janus_pro.pipeline import IMAGE_TOKENS
 from notebooks.janus_pro.training import settings
 from tests.janus_pro import small
@@ -262,3 +264,15 @@ def test_converting_takes_little_more_memory_than_the_weights(tmp_path):
     assert measured.returncode == 0, measured.stderr
     assert size < 1.6 * (tmp_path / "middle" / "language.bin").stat().st_size
     assert int(measured.stdout.split()[-1]) < 1.3 * size
+
+
+def test_parity_rows_pass_for_the_converted_folder_and_fail_for_another(tmp_path):
+    checkpoint, ir = small.checkpoint(tmp_path / "half", torch.float16), tmp_path / "ir"
+    convert.to_ir(checkpoint, ir)
+    reference = Reference(checkpoint)
+    rows = parity.parity(ir, reference)
+    compare.check(rows)
+    assert [row["stage"] for row in rows] == [part.replace("_", " ") for part in convert.CONVERSIONS]
+    convert.compress(ir, "INT4", 64, tmp_path / "int4")
+    failing = {row["stage"] for row in parity.parity(tmp_path / "int4", reference) if not row["pass"]}
+    assert failing == {part.replace("_", " ") for part in convert.CONVERSIONS if part != "image_decoder"}

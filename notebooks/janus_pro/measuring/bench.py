@@ -279,7 +279,6 @@ def time_all(
         for (runtime, precision), timing in timings.items():
             options = {"amount": amount, "unit": UNITS[work.step], "torch": fastest, "label": label}
             rows.append(bench.row(runtime, precision, work.name, timing, **options))
-            print(f"{runtime} {precision}, {work.name}: {timing.median_ms:.1f} ms", flush=True)
     return rows
 
 
