@@ -26,7 +26,7 @@ def compare_with_pytorch(checkpoint: Path, folder: Path, picture: Image.Image, d
     Each gets the same inputs as the network in PyTorch, so that differences do not add up. folder: the checkpoint's IR
     folder. picture: RGB; the pieces that it is cut into are read.
     """
-    network = load(checkpoint, dtype=torch.float32)
+    network = load(checkpoint).float()  # of the weights as they are converted: scaled, then rounded to 16 bits
     plan = VisionChat(folder, device).plan(picture)
     pieces = cut(picture, plan)
     inputs, there = _vision_inputs(network, pieces[1:] or pieces)
