@@ -98,9 +98,9 @@ def pieces_figure(picture: Image.Image, plan: Plan, answers: Mapping[bool, str] 
         axes.imshow(image, interpolation="nearest", aspect="auto")
         axes.set_title(title, fontsize=10, color=INK)
         if answer is not None:
-            verdict, colour = ("right", RIGHT) if answer == true else ("wrong", WRONG)
+            word, colour = ("right", RIGHT) if answer == true else ("wrong", WRONG)
             style = {"fontsize": 12, "ha": "center", "va": "top", "transform": axes.transAxes}
-            axes.text(0.5, -0.03, f"answer: {answer} ({verdict})", color=colour, **style)
+            axes.text(0.5, -0.03, f"answer: {answer} ({word})", color=colour, **style)
     return figure
 
 
