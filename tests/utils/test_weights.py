@@ -622,6 +622,17 @@ def test_setup_fetches_what_set_up_needs(notebook, capsys):
         assert stop.value.code == 2
 
 
+def test_setup_from_a_bundle_names_what_it_had_to_leave_out(notebook, wheels, capsys):
+    guarded = toy(package="guarded-weights", when="setup", redistribute=False, licence="no redistribution")
+    declare(notebook, a=toy(when="setup"), guarded=guarded)
+    assert weights.main(["--setup"]) == 0
+    out = capsys.readouterr().out
+    assert "guarded: not in this bundle, because its licence is: no redistribution." in out and kept("guarded") == []
+    assert weights.main(["guarded"]) == 1  # asked for by name it is fetched, or an error
+    declare(notebook, guarded={**guarded, "redistribute": True})
+    assert weights.main(["--setup"]) == 1
+
+
 def test_setup_of_a_case_fetches_what_notebooks_share(notebook, capsys):
     shared, other = paths.ROOT / "utils" / "speech", notebook.parent / "b_case"
     for folder, name in ((notebook, "own"), (shared, "shared"), (other, "other")):

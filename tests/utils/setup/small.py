@@ -23,6 +23,13 @@ package = "toy-model"
 version = "2.0"
 when = "setup"
 
+[guarded]
+source = "wheel"
+package = "guarded-model"
+version = "3.0"
+when = "setup"
+redistribute = false
+
 [large]
 source = "wheel"
 package = "nowhere-to-be-had"
@@ -65,6 +72,7 @@ def wheels(folder: Path) -> Path:
         rewheel(folder, name)
     write_wheel(folder, "toy", "1.0", {"toy.py": b"VALUE = 42\n"})
     write_wheel(folder, "toy_model", "2.0", {"toy_model/weights.bin": b"weights"})
+    write_wheel(folder, "guarded_model", "3.0", {"guarded_model/weights.bin": b"weights"})
     return folder
 
 

@@ -66,6 +66,26 @@ def test_archive_holds_what_it_should(archive) -> None:
     assert set(contents["files"]) == {x for x in members if x.startswith(("bundle/wheels/", "models/"))}
 
 
+def test_what_must_not_be_passed_on_is_packed_only_when_asked_for(source, archive, tmp_path) -> None:
+    root, wheels = source
+    guarded = ["models/checkpoints/guarded/weights.bin", "models/ir/case-released-fp16-1/model.bin"]
+    kept = "models/ir/case-tiny-fp16-1/model.bin"
+    for name in [*guarded, kept]:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"weights")
+    index = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": wheels.as_uri()}
+    for option, packed in (((), set()), (("--restricted",), {*guarded, "bundle/wheels/guarded_model"})):
+        output = tmp_path / f"{len(option)}.tar"
+        done = run("utils.setup.bundle", root, "--output", str(output), *option, **index)
+        assert done.returncode == 0, done.stderr
+        assert ("without guarded, whose licences forbid" in done.stdout) == (not option)
+        with tarfile.open(output) as opened:
+            members = [name.partition("/")[2].removesuffix("-3.0-py3-none-any.whl") for name in opened.getnames()]
+        assert kept in members and {x for x in members if x in guarded or "guarded_model" in x} == packed
+    for name in [*guarded, kept]:
+        (root / name).unlink()
+
+
 def test_setup_from_a_bundle_needs_no_network(unpacked) -> None:
     command = (sys.executable, "-m", "utils.setup.env")
     guard = {"PYTHONPATH": os.pathsep.join([str(offline.GUARD), str(env.ROOT)])}
