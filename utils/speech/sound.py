@@ -24,11 +24,14 @@ SPEECH_DB = -30.0  # parts this far below the loudest one are pauses
 PART_S, MAX_PEAK = 0.05, 0.97  # length of a part in seconds; largest sample
 
 
-def players(sounds: Mapping[str, np.ndarray], sample_rate: int) -> HTML:
-    """A table of players with their names. sounds: samples [S] float32; values beyond -1..1 are clipped."""
+def players(sounds: Mapping[str, np.ndarray], sample_rate: int, bit_rate: int = BIT_RATE) -> HTML:
+    """A table of players with their names.
+
+    sounds: samples [S] float32; values beyond -1..1 are clipped. bit_rate: of each player in bits/s.
+    """
     rows = []
     for name, samples in sounds.items():
-        data = b64encode(mp3(samples, sample_rate)).decode()
+        data = b64encode(mp3(samples, sample_rate, bit_rate)).decode()
         player = f'<audio controls preload="metadata" src="data:audio/mpeg;base64,{data}"></audio>'
         rows.append(f"<tr><td>{escape(name)}</td><td>{player}</td></tr>")
     return HTML(f"<table>{''.join(rows)}</table>")
