@@ -30,6 +30,12 @@ def handed_through(audio: np.ndarray, face: np.ndarray) -> np.ndarray:
     return face[:, 3:]
 
 
+def test_the_lips_are_redrawn_for_another_sentence():
+    pairs = [quality.two_sentences(np.random.default_rng([seed, 40])) for seed in range(200, 212)]
+    assert all(own.text != speech.text for own, speech in pairs)
+    assert len({speech.text for _, speech in pairs}) > 3
+
+
 def test_true_pictures_pass(judge, trials):
     found = judge.measure([trial.truth for trial in trials])
     assert judge.upper_bound() == found["mouth correlation"] > GOALS["mouth correlation"]

@@ -29,6 +29,7 @@ ECHO_LEVEL = 0.1  # of a phoneme's greatest amplitude: an echo stays below, the 
 class Speech:
     """samples: float32 mono at 16 kHz in -1..1; phonemes: (symbol, start s, end s), in order, without gaps."""
 
+    text: str
     samples: np.ndarray
     phonemes: list[tuple[str, float, float]]
 
@@ -67,7 +68,7 @@ def synthesise(text: str, voice: str = "en-us", variant: str = "", rate: int = 1
     if all(symbol == PAUSE for symbol, _, _ in phonemes):
         raise ValueError(f"There is nothing to say in {text!r}: give a text with words.")
     samples = resample_poly(sound.astype(np.float32) / 32768, SAMPLE_RATE, ESPEAK_SAMPLE_RATE)
-    return Speech(np.clip(samples, -1, 1).astype(np.float32), phonemes)
+    return Speech(text, np.clip(samples, -1, 1).astype(np.float32), phonemes)
 
 
 # espeak-ng's C interface, speak_lib.h revision 12

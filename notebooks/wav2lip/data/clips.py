@@ -63,7 +63,7 @@ def synthesise_varied(text: str, voices, rng: np.random.Generator) -> Speech:
     speech = synthesise(text, *voices[rng.integers(len(voices))], rate=rate, pitch=pitch)
     samples = speech.samples * rng.uniform(0.25, 1.0)
     noise = rng.standard_normal(len(samples)).astype(np.float32) * 10 ** rng.uniform(-4.5, -2.3)
-    return Speech((samples + noise).astype(np.float32), speech.phonemes)
+    return Speech(speech.text, (samples + noise).astype(np.float32), speech.phonemes)
 
 
 def shuffled_words(sentences, rng: np.random.Generator) -> str:
