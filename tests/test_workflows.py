@@ -88,7 +88,8 @@ def test_nightly_runs_every_notebook_with_the_released_checkpoint(tmp_path) -> N
     subprocess.run(["bash", "-e", "-c", step["run"]], cwd=ROOT, env=settings, check=True)
     name, _, cases = (tmp_path / "output").read_text(encoding="utf-8").partition("=")
     assert name == "cases"
-    assert sorted(json.loads(cases)) == sorted(x.parent.name for x in ROOT.glob("notebooks/*/*.ipynb"))
+    notebooks = {x.parent.name for x in ROOT.glob("notebooks/*/*.ipynb")}
+    assert set(json.loads(cases)) == notebooks - {"sambert_hifigan"}  # whose voices are on ModelScope
 
 
 def test_commands_exist() -> None:
