@@ -22,8 +22,10 @@ MAX_ANSWER_TOKENS = 256
 MIN_SHOWN_PX = 288  # width and height of a drawing on the page, at least
 DRAWINGS = 4  # side by side
 EXAMPLE = "Draw a red circle and a blue star."  # drawn when the page opens
+FRAME_STYLE = ".drawing img, .asked img {border: 1px solid #969696}"
+LARGE_STYLE = ".asked .image-frame img {height: 100%; width: auto; object-fit: contain}"  # small pictures are enlarged
 ABOUT_A_DRAWING = "How many things are there?"
-QUESTION_KINDS = ("colour", "count", "relation")  # of which one example each is offered
+QUESTION_KINDS = ("relation", "count", "colour")  # of which one example each is offered
 PROMPT_KINDS = ("place", "several", "relation")  # and of prompts
 
 
@@ -32,8 +34,8 @@ def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
     with gr.Blocks(title="Janus-Pro", delete_cache=(600, 3600)) as demo:
         gr.Markdown(
             "# Read pictures and make them\n"
-            "One language model does both. (The tiny one knows drawn shapes in eight colours, as in the examples; no "
-            "photos.)"
+            "One language model does both. The model `tiny` knows drawn shapes in eight colours, as in the examples. "
+            "It does not know photos."
         )
         with gr.Tabs() as tabs:
             with gr.Tab("Draw", id="draw"):
@@ -41,7 +43,7 @@ def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
             with gr.Tab("Ask", id="ask"):
                 ask_inputs, ask_outputs, ask = _ask_tab(model, device)
 
-        gr.HTML("<style>.drawing img {border: 1px solid #969696}</style>", padding=False)
+        gr.HTML(f"<style>{FRAME_STYLE} {LARGE_STYLE}</style>", padding=False)
 
         def open_page() -> tuple:
             own = _janus(model, device).guidance
@@ -66,7 +68,7 @@ def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
 def _ask_tab(model: str, device: str) -> tuple[list, list, Callable]:
     """Inputs and outputs of the tab, and what answers."""
     with gr.Row():
-        with gr.Column():
+        with gr.Column(elem_classes="asked"):
             picture = picture_file(384)
         with gr.Column():
             question = gr.Textbox(label="Question", lines=2, max_length=MAX_CHARACTERS)
@@ -172,7 +174,8 @@ def drawing(
 
     with closing(run_in_background(work, lambda: len(rows))) as updates:
         for _ in updates:
-            yield *rows[-1], f"row {len(rows)} of {janus.rows}"
+            if len(rows) < janus.rows:  # Gradio would write the whole drawing again while the browser reads it
+                yield *rows[-1], f"row {len(rows)} of {janus.rows}"
     yield *rows[-1], about(janus.timings)
 
 
