@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import openvino as ov
 import openvino.opset13 as ops
+from openvino._offline_transformations import compress_model_transformation
 
 END = np.iinfo(np.int64).max  # of an axis, for a slice
 BLOCK_ROWS = 256  # rows of a matrix that are converted or rounded at once
@@ -226,7 +227,7 @@ def weight(
         if matrix.dtype != np.float16 or (scratch and not isinstance(matrix, np.memmap)):
             matrix, values = _empty(scratch, matrix.shape, np.float16), matrix
             matrix[:] = values
-        return ops.convert(ops.constant(matrix, shared_memory=True), "f32")
+        return _decompressed(ops.constant(matrix, shared_memory=True))
     if precision == "INT8":  # one group a row, which needs no third axis
         arrays = [array[:, 0] for array in quantize(matrix, 8, matrix.shape[1], scratch)]
         numbers, zero_points, scales = (ops.constant(array, shared_memory=True) for array in arrays)
@@ -265,6 +266,21 @@ def quantize(
         numbers[part] = np.round(block / scale + zero_points[part]).clip(0, steps)
         scales[part] = scale
     return numbers, zero_points, scales
+
+
+def _decompressed(constant: ov.Node) -> ov.Node:
+    """An FP16 constant as FP32, marked as decompression: without the mark the plugin would store it as FP32.
+
+    Python cannot set the mark. OpenVINO sets it where it compresses a model itself, and that node is used here.
+    """
+    lent = ops.constant(np.full((64, 64), 0.1, np.float32))
+    x = ops.parameter([1, 64], np.float32)
+    product = ops.matmul(x, lent, transpose_a=False, transpose_b=False)
+    compress_model_transformation(ov.Model([product], [x]))
+    convert = product.input_value(1).get_node()
+    convert.input(0).replace_source_output(constant.output(0))
+    convert.validate_and_infer_types()
+    return convert
 
 
 def _empty(scratch: Scratch | None, shape: tuple[int, ...], kind: type) -> np.ndarray:
@@ -472,13 +488,15 @@ class Decoder:
         return ops.reshape(group, np.array([0, a.heads, -1, a.head_size]), special_zero=True)
 
     def mlp(self, x: Node, layer: str) -> ov.Node:
-        """SwiGLU: down(silu(gate(x)) * up(x))."""
+        """SwiGLU: down(gate(x) * sigmoid(gate(x)) * up(x)). OpenVINO recognises it so, and not with `ops.swish`."""
         a, names = self.a, self.names
         if "gate_up" in names:
             gate, up = _cut(self.linear(x, layer + names["gate_up"], 2 * a.mlp, a.hidden), a.mlp, a.mlp)
         else:
             gate, up = (self.linear(x, layer + names[p], a.mlp, a.hidden) for p in ("gate", "up"))
-        return self.linear(ops.multiply(ops.swish(gate), up), layer + names["down"], a.hidden, a.mlp)
+        return self.linear(
+            ops.multiply(ops.multiply(gate, ops.sigmoid(gate)), up), layer + names["down"], a.hidden, a.mlp
+        )
 
     def nothing_left(self) -> None:
         """Raise ValueError for a tensor that no block has taken: the checkpoint is of another kind."""

@@ -236,7 +236,3 @@ def main() -> None:
         ]
         rows += bench.compare(settings, llm_speed.WORKLOADS, 3, label=f"1.5 billion parameters, {RANDOM}")
     report.save_bench("llm_from_opset", rows, notes)
-
-
-if __name__ == "__main__":
-    main()
