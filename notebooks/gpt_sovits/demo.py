@@ -86,7 +86,7 @@ def make_demo(model: str = "tiny", device: str = "CPU", samples: Path = SAMPLES)
 
         def open_page() -> Iterator[tuple]:
             cloner, sample = _cloner(model, device), (str(example.recording), example.words)
-            list(cloner.stream(TEXTS[0], *sample))  # loads dictionaries and compiles kernels: the page shows later times
+            list(cloner.stream(TEXTS[0], *sample))  # loads dictionaries and compiles kernels; the times shown are later
             yield from speak(cloner, *sample, TEXTS[0], Path(folder.name), offered)
 
         inputs = [voice, words, consent, text, language, seed, speed]
