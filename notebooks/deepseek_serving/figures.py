@@ -1,8 +1,12 @@
-"""Figures: why continuous batching is faster, streams of several clients over time, throughput under load."""
+"""Figures: why continuous batching is faster, streams of several clients over time, throughput under load.
+
+`python -m notebooks.deepseek_serving.figures` draws thumbnail.jpg from the stored measurements.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -152,3 +156,31 @@ def _finish(axes: Axes, title: str, ticks: Sequence[int]) -> None:
     axes.tick_params(labelsize=9)
     axes.minorticks_off()
     axes.grid(color="#e8edf3")
+
+
+def throughput_thumbnail(rows: Iterable[Mapping], path: Path) -> None:
+    """A small picture: OpenVINO's tokens per second at INT4 against the number of clients."""
+    ours = [row for row in rows if (row["runtime"], row["precision"]) == ("openvino", "INT4") and "label" not in row]
+    speeds = {row["workload"].split()[0]: row["throughput"] for row in ours}
+    figure = Figure(figsize=(4, 2.5), dpi=80, layout="constrained")
+    axes = figure.subplots()
+    bars = axes.bar(list(speeds), list(speeds.values()), color=PRECISIONS["INT4"])
+    axes.bar_label(bars, [f"{speed:,.0f}" for speed in speeds.values()], fontsize=13, color=INK, padding=2)
+    axes.set_title("tokens per second", fontsize=14, color=INK)
+    axes.set_xlabel("clients at once", fontsize=13, color=INK)
+    axes.set_ylim(0, 1.2 * max(speeds.values()))
+    axes.set_yticks([])
+    axes.tick_params(labelsize=13)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    figure.savefig(path)
+
+
+def main() -> None:
+    from utils import report
+
+    stored = report.load(report.BENCH / "deepseek_serving.json")
+    throughput_thumbnail(stored["speed"], Path(__file__).with_name("thumbnail.jpg"))
+
+
+if __name__ == "__main__":
+    main()

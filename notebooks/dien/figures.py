@@ -1,9 +1,13 @@
-"""Pictures: the network, the attention over one history, and its average over many."""
+"""Pictures: the network, the attention over one history, and its average over many.
+
+`python -m notebooks.dien.figures` draws thumbnail.jpg with the tiny model.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -108,3 +112,34 @@ def profile_picture(by_position: np.ndarray, shares: dict[str, float]) -> Figure
         axes.tick_params(labelsize=9)
         axes.spines[["top", "right"]].set_visible(False)
     return figure
+
+
+def ranking_thumbnail(history: Sequence[str], ranked: Sequence[str], path: Path) -> None:
+    """A small picture: some titles of a history, and the titles that are ranked first after it."""
+    figure = Figure(figsize=(4, 2.5), dpi=80)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    axes.axis("off")
+    for x, head, titles, colour in ((0.04, "seen", history, INK), (0.54, "next", ranked, BAR)):
+        axes.text(x, 0.9, head, fontsize=15, weight="bold", color=colour, va="center")
+        for place, title in enumerate(titles[:4]):
+            axes.text(x, 0.7 - 0.19 * place, _short(title), fontsize=11.5, color=INK, va="center")
+    axes.annotate("", (0.52, 0.42), (0.45, 0.42), arrowprops={"arrowstyle": "-|>", "color": LINE, "linewidth": 2})
+    figure.savefig(path)
+
+
+def _short(title: str, length: int = 15) -> str:
+    """A title without its year and its ending, cut to a length."""
+    name = title.partition(" (")[0].partition(":")[0].removesuffix(", The")
+    return name if len(name) <= length else f"{name[: length - 1]}…"
+
+
+def main() -> None:
+    from notebooks.dien.demo import CARTOONS, rank
+
+    ranked = [title for _, title, *_ in rank(1, list(CARTOONS))]
+    ranking_thumbnail(CARTOONS, ranked, Path(__file__).with_name("thumbnail.jpg"))
+
+
+if __name__ == "__main__":
+    main()
