@@ -1,6 +1,8 @@
 """The converted sub-models compute what PyTorch does, the folder is whole, and conversion does not copy the weights."""
 
+import inspect
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +22,9 @@ from notebooks.janus_pro.training import settings
 from tests.janus_pro import small
 from utils import compare
 from utils.models import llm
+from utils.paths import ROOT
 
+NOTEBOOK = ROOT / "notebooks" / "janus_pro" / "janus_pro.ipynb"
 TOLERANCE = 2e-4
 
 
@@ -276,3 +280,11 @@ def test_parity_rows_pass_for_the_converted_folder_and_fail_for_another(tmp_path
     convert.compress(ir, "INT4", 64, tmp_path / "int4")
     failing = {row["stage"] for row in parity.parity(tmp_path / "int4", reference) if not row["pass"]}
     assert failing == {part.replace("_", " ") for part in convert.CONVERSIONS if part != "image_decoder"}
+
+
+def test_the_notebook_shows_the_loop_of_the_conversion():
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    page = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    (loop,) = re.findall(r"```python\n(for part, .*?)```", page, re.DOTALL)
+    lines = [line.partition("  #")[0].strip() for line in loop.splitlines()]
+    assert len(lines) == 4 and all(line in inspect.getsource(convert.to_ir) for line in lines)
