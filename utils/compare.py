@@ -222,9 +222,9 @@ def _fastest(rows: Sequence[Mapping]) -> Table:
         ours = [row for row in own if is_ours(row)]
         torch = [row for row in own if is_baseline(row)]
         if ours and torch:
-            best, peer = (min(group, key=lambda row: row["median_ms"]) for group in (ours, torch))
-            cells = (f"{number(row['median_ms'])} ms ({row['runtime']}, {row['precision']})" for row in (peer, best))
-            lines.append([workload, *cells, f"{number(peer['median_ms'] / best['median_ms'])}x", _at_precision(ours)])
+            best, peer = fastest(ours), fastest(torch)
+            cells = (f"{_speed(row)} ({row['runtime']}, {row['precision']})" for row in (peer, best))
+            lines.append([workload, *cells, f"{number(ratio(best, peer))}x", _at_precision(ours)])
     header = ["Workload", "Fastest PyTorch", "Fastest OpenVINO", "Ratio"]
     if any(line[-1] for line in lines):
         return Table([*header, "Ratio at equal precision"], lines)
@@ -236,8 +236,29 @@ def _at_precision(ours: Sequence[Mapping]) -> str:
     rows = [row for row in ours if row.get("ratio_at_precision") is not None]
     if not rows:
         return ""
-    best = min(rows, key=lambda row: row["median_ms"])
+    best = fastest(rows)
     return f"{number(best['ratio_at_precision'])}x ({best['precision']})"
+
+
+def fastest(rows: Iterable[Mapping]) -> Mapping:
+    """The fastest of the speed rows of a workload."""
+    return max(rows, key=_rate)
+
+
+def ratio(row: Mapping, peer: Mapping) -> float:
+    """How many times as fast as a peer's speed row a speed row is."""
+    return _rate(row) / _rate(peer)
+
+
+def _rate(row: Mapping) -> float:
+    """What is compared, the larger the faster: calls in a ms, or, of a server with many clients, the throughput."""
+    return row["throughput"] if row.get("measure") == "throughput" else 1 / row["median_ms"]
+
+
+def _speed(row: Mapping) -> str:
+    if row.get("measure") == "throughput":
+        return f"{number(row['throughput'])} {row['unit']}"
+    return f"{number(row['median_ms'])} ms"
 
 
 def timings(rows: Iterable[Mapping]) -> Table:

@@ -178,8 +178,9 @@ def _ratio(entry: Entry) -> str:
         return "–"
     longest = max(workloads, key=lambda workload: workloads[workload][0]["median_ms"])
     pairs = [pairs[longest] for pairs in measured if longest in pairs]
-    ratio, best = min(((peer["median_ms"] / best["median_ms"], best) for peer, best in pairs), key=lambda pair: pair[0])
-    return f"{number(ratio, 2)}x PyTorch ({best['precision']}, {longest})"
+    peer, best = min(pairs, key=lambda pair: compare.ratio(pair[1], pair[0]))
+    name = "PyTorch" if peer["runtime"].startswith("torch") else peer["runtime"]
+    return f"{number(compare.ratio(best, peer), 2)}x {name} ({best['precision']}, {longest})"
 
 
 def _fastest_of_each(rows: Iterable[Mapping], precisions: Collection[str]) -> dict[str, tuple[Mapping, Mapping]]:
@@ -191,12 +192,8 @@ def _fastest_of_each(rows: Iterable[Mapping], precisions: Collection[str]) -> di
         ours = [row for row in own if compare.is_ours(row) and row["precision"] in precisions]
         torch = [row for row in own if compare.is_baseline(row)]
         if ours and torch:
-            pairs[workload] = (_quickest(torch), _quickest(ours))
+            pairs[workload] = (compare.fastest(torch), compare.fastest(ours))
     return pairs
-
-
-def _quickest(rows: Iterable[Mapping]) -> Mapping:
-    return min(rows, key=lambda row: row["median_ms"])
 
 
 def _measured(entry: Entry) -> list[Mapping]:

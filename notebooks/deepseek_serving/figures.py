@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from utils.charts import COLOURS, INK, LINE, PRECISIONS, bars_of
 
 PROMPT, ANSWER = LINE, "#d97a00"
-PEERS = {"llama.cpp": INK, "transformers": LINE}  # the colours of their lines
+PEERS = {"llama.cpp": INK, "transformers serve": LINE}  # the colours of their lines
 # Six requests: (step of arrival, tokens of the answer)
 REQUESTS = ((0, 7), (0, 3), (0, 9), (1, 2), (3, 5), (4, 4))
 

@@ -78,6 +78,13 @@ def metrics(client, target):
     return "ovms_current_graphs{" in text and "llm_generated_tokens_total{" in text
 
 
+def batch_size(client, target):
+    from notebooks.deepseek_serving.server.repository import Options
+
+    names = Options.__dataclass_fields__
+    return "max_num_seqs" in names and "dynamic_split_fuse" not in names  # that the rest waits: test_engine.py
+
+
 def one_model(client, target):
     return len(client.get("/v3/models").json()["data"]) == 1
 

@@ -101,7 +101,7 @@ def test_rows_give_speed_waiting_time_and_the_ratio_to_the_peer(capsys):
     assert (ours["throughput"], ours["unit"], ours["ratio_to_torch"]) == (400, "tokens/s", 8)
     assert (ours["median_ms"], theirs["ratio_to_torch"]) == (250, 1)
     assert ours["label"] == "prefix caching off" and "label" not in theirs
-    p99 = "397 openvino INT4, prefix caching off; 1000 transformers BF16"
+    p99 = "397 openvino INT4, prefix caching off; 1000 transformers serve BF16"
     assert bench.p99_note(loads, answer=32) == {"first token, p99 in ms, 4 clients, 32 tokens each": p99}
 
 

@@ -146,6 +146,17 @@ def test_show_of_speed_compares_with_the_fastest_pytorch_that_is_good_enough():
     assert table.rows[0][1:] == ["60 ms (torch.compile, FP32)", "20 ms (openvino, INT8)", "3x", "1.5x (FP32)"]
 
 
+def test_show_of_speed_compares_the_throughput_of_servers():
+    def served(runtime: str, first_token_ms: float, throughput: float) -> dict:
+        measured = {"median_ms": first_token_ms, "throughput": throughput, "unit": "tokens/s", "measure": "throughput"}
+        return {"runtime": runtime, "precision": "INT4", "workload": "8 clients", **measured}
+
+    rows = [served("transformers serve", 300, 20), served("openvino", 30, 90), served("openvino", 20, 80)]
+    assert compare.show(rows).rows == [
+        ["8 clients", "20 tokens/s (transformers serve, INT4)", "90 tokens/s (openvino, INT4)", "4.5x"]
+    ]
+
+
 def test_show_of_parity_says_how_far_apart_and_how_far_is_allowed():
     rows = [
         compare.parity("encoder", [1.0, 2.0], [1.0, 2.0000004], 1e-4),

@@ -33,7 +33,7 @@ MAX_CLIENTS_TRANSFORMERS = 16  # its server is no faster with more clients, and 
 ANSWER_TOKENS = 64  # of every request
 RESULTS = report.BENCH / "deepseek_serving.json"
 INSTRUCTION_CHARACTERS = 900  # of the instructions before each question, about 200 tokens
-OURS, LLAMA, TORCH = "openvino", "llama.cpp", "transformers"
+OURS, LLAMA, TORCH = "openvino", "llama.cpp", "transformers serve"
 Label = tuple[str, str, str]  # runtime, precision, further settings
 
 
@@ -167,7 +167,8 @@ def rows(loads: dict[Label, list[Load]], answer: int = ANSWER_TOKENS) -> list[di
         row = bench.row(runtime, precision, workload(runs[0].clients, answer), timing, label=label or None)
         speed = speeds[key]
         ratio = torch_speed and speed / torch_speed
-        table.append(row | {"throughput": speed, "unit": "tokens/s", "ratio_to_torch": ratio})
+        compared = {"throughput": speed, "unit": "tokens/s", "measure": "throughput", "ratio_to_torch": ratio}
+        table.append(row | compared)
     return table
 
 
