@@ -17,6 +17,7 @@ from notebooks.sdpa_enabling.figures import operations
 from notebooks.sdpa_enabling.network import SPELLINGS, Attention
 from notebooks.sdpa_enabling.pipeline import WITH_CACHE, analyse, fuse_attention, layer_types, make_stateful
 from utils.models.llm import FP32_PROPERTIES
+from utils.tables import number
 
 COLUMNS = ["", "fused", "reading, ms", "one more token, ms", "largest difference from PyTorch"]
 MAX_TOKENS = 4096  # memory grows with its square where attention is not fused
@@ -49,7 +50,7 @@ def measure(spelling: str, tokens: float, device: str = "CPU") -> tuple[list[lis
     return rows, text, operations(compiled)
 
 
-def _measured(request: ov.InferRequest, x: np.ndarray, expected: np.ndarray) -> tuple[float, float, float]:
+def _measured(request: ov.InferRequest, x: np.ndarray, expected: np.ndarray) -> tuple[float, float, str]:
     """Milliseconds of all tokens but the last, and of the last, the better of three; the difference from PyTorch."""
     times, difference, beams = [], 0.0, np.zeros(1, np.int32)
     for _ in range(3):
@@ -59,7 +60,7 @@ def _measured(request: ov.InferRequest, x: np.ndarray, expected: np.ndarray) -> 
             request.infer({"x": x[:, part], "beam_idx": beams})
             times.append((perf_counter() - begin) * 1e3)
             difference = max(difference, float(np.abs(request.get_tensor("y").data - expected[:, part]).max()))
-    return round(min(times[::2]), 1), round(min(times[1::2]), 2), round(difference, 6)
+    return round(min(times[::2]), 1), round(min(times[1::2]), 2), number(difference)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from itertools import groupby
 
 import openvino as ov
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from notebooks.sdpa_enabling.convert import to_ir
 from notebooks.sdpa_enabling.network import Attention
@@ -75,12 +76,17 @@ def curves(rows: Iterable[Mapping]) -> Figure:
     panels = (("read ", "median_ms", "reading the text, ms"), ("one token after ", "median_ms", "one more token, ms"),
               ("read ", "peak_rss_mb", "peak memory, MB"))  # fmt: skip
     for axes, (workload, field, title) in zip(figure.subplots(1, 3), panels, strict=True):
+        lengths: list[int] = []
         for runtime, colour in CURVES.items():
             own = [row for row in rows if row["runtime"] == runtime and row["workload"].startswith(workload)]
-            lengths = [int(row["workload"].removeprefix(workload).split()[0]) for row in own]
-            axes.plot(lengths, [row[field] for row in own], color=colour, marker="o", markersize=3, label=runtime)
+            places = [int(row["workload"].removeprefix(workload).split()[0]) for row in own]
+            axes.plot(places, [row[field] for row in own], color=colour, marker="o", markersize=3, label=runtime)
+            lengths = sorted({*lengths, *places})
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
+        axes.set_xticks(lengths, [f"{length:,}" for length in lengths])
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
         axes.set_title(title, fontsize=10, color=INK, loc="left")
         axes.set_xlabel("tokens", fontsize=9, color=INK)
         axes.tick_params(labelsize=9)
