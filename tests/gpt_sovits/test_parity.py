@@ -192,12 +192,20 @@ def test_tokens_of_a_reference(path, key):
     assert made.tolist() == section(path, name)["extract_latent_codes"].tolist()
 
 
-@stored(FILES, r"vits_v\w+/decode_out_tworefs_speed[\d.]+_len")
-def test_length_at_another_speed(path, key):
-    name, speed = key.partition("/")[0], float(re.search(r"speed([\d.]+)_len", key)[1])
-    tokens = section(path, "vits")["codes"].shape[-1]
-    hop = synthesizer(path, name).dec.hop
-    assert section(path, name)[key.partition("/")[2]].tolist() == [1, 1, hop * (int(2 * tokens / speed) + 1)]
+@stored(FILES, r"vits_v\w+/decode_out_tworefs_speed[\d.]+")
+@torch.inference_mode()
+def test_two_recordings_at_another_speed(path, key):
+    """The second recording is the first at half its loudness; of the sound the beginning and the length are stored."""
+    name, _, what = key.partition("/")
+    network, inputs, results = synthesizer(path, name), section(path, "vits"), section(path, name)
+    codes, phones = (torch.from_numpy(inputs[part]).flatten(0, -2) for part in ("codes", "text"))
+    spectrogram = drawn("vits.refer", 1, 1025, 37).abs()
+    ge = (network.style(spectrogram) + network.style(0.5 * spectrogram)) / 2
+    frames = int(2 * codes.shape[1] / float(what.rpartition("speed")[2])) + 1
+    noise = NOISE_SCALE * drawn("vits.noise", 1, network.dec.conv_pre.in_channels, frames)
+    sound = network(codes, phones, ge, noise)
+    assert list(sound.shape) == results[f"{what}_len"].tolist()
+    assert_equal(sound[..., : results[what].shape[-1]], results[what], 2e-5)
 
 
 @stored(FILES, r"spec/spec_every\d+th_bin")
