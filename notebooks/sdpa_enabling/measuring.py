@@ -246,7 +246,7 @@ def _steps(name: str, precision: str, folder: Path) -> Callable[[np.ndarray, boo
 
 
 def main() -> None:
-    preflight.check(ram_gb=14, disk_gb=1, what="Attention by hand over 8,192 tokens")
+    preflight.check(ram_gb=18, disk_gb=1, what="Attention by hand over 8,192 tokens")
     with bench.exclusive() as load:
         rows = layer_rows()
     report.save_bench("sdpa_enabling", rows, load)
