@@ -43,14 +43,13 @@ TEXT = "今天天气很好，我们一起去公园散步吧。请问火车站怎
 SPEED_ONLY = "released size, random weights, speed only"
 EAGER, COMPILED, ONNX, OURS = "torch eager", "torch.compile", "onnxruntime", "openvino"
 STATEFUL = "openvino, a call a step"
-PYTORCH = (EAGER, COMPILED)
 VOCODER, DURATIONS, STEPS = "vocoder", "durations, all steps", "decoder, all steps"
 SINGLE_CALL = ("encoder", "variance", "memory", "finish", "source", VOCODER)  # sub-models called once per sentence
 WHOLE, FIRST = "the whole sentence", "text to first sound, with the front end"
 FILES = {DURATIONS: "duration", STEPS: "decoder"}  # the models of workloads with other names
 VOCODER_WORKLOADS = (VOCODER, WHOLE, FIRST)  # what BF16 and INT8 change: the acoustic model always computes in FP32
 UNIT = "seconds of speech/s"  # one over this is the real-time factor
-Key = tuple[str, str]  # runtime, precision
+Workloads = dict[str, Callable[[], object]]
 
 
 def workloads(
@@ -78,80 +77,108 @@ def measured(
     compiling: bool = False,
     label: str | None = None,
 ) -> list[dict]:
-    """Speed rows of every runtime and sub-model, for a sentence of the first speaker.
+    """Speed rows of every runtime and sub-model, for a sentence of the first speaker, each runtime in its own process.
 
-    All calls are timed alternately. voice: a checkpoint folder. folders: its IR at "FP32" and optionally "INT8".
-    compiling: whether torch.compile is among the runtimes. The ratio of a row is to the fastest setting of PyTorch in
-    its workload. BF16 and INT8 apply to the vocoder only. BF16 is measured if the processor supports it.
+    voice: a checkpoint folder. folders: its IR at "FP32" and optionally "INT8". compiling: whether torch.compile is
+    among the runtimes. BF16 and INT8 apply to the vocoder only. BF16 is measured if the processor supports it.
     """
-    acoustic, vocoder = load_acoustic(voice / "am"), load_vocoder(voice / "voc")
-    ours = OpenVINORuntime(folders["FP32"], **FP32_PROPERTIES)
-    config, synthesizer = ours.synthesizer.config, ours.synthesizer
-    text = next(iter(synthesizer.frontend.sentences(TEXT)))
-    front_end = partial(read_sentence, synthesizer, synthesizer.speakers[0], text)
-    sentence = front_end()
-    torch_runtime = StepwiseRuntime(eager(modules(acoustic, vocoder)), acoustic)
-    inputs = synthesize(torch_runtime, sentence, config)
-    seconds = inputs["sound"][0].size / config["sample_rate"]
-    with TemporaryDirectory() as scratch:
-        # the runtimes
-        runtimes: dict[Key, Runtime] = {(EAGER, "FP32"): torch_runtime}
-        if compiling:
-            runtimes[COMPILED, "FP32"] = StepwiseRuntime(compiled(modules(acoustic, vocoder)), acoustic)
-        exported = onnx(modules(acoustic, vocoder), torch_runtime.examples(inputs), Path(scratch))
-        runtimes[ONNX, "FP32"] = StepwiseRuntime(exported, acoustic)
-        runtimes[OURS, "FP32"] = ours
-        if bench.torch_precision() == "BF16":
-            parts = modules(acoustic, load_vocoder(voice / "voc"))
-            runtimes[EAGER, "BF16"] = StepwiseRuntime(eager(parts, "BF16"), acoustic)
-            runtimes[OURS, "BF16"] = OpenVINORuntime(folders["FP32"], INFERENCE_PRECISION_HINT="bf16")
-        if "INT8" in folders:
-            runtimes[OURS, "INT8"] = OpenVINORuntime(folders["INT8"])
-
-        # their workloads
-        calls = {}
-        for (name, precision), runtime in runtimes.items():
-            all_calls = workloads(runtime, sentence, inputs, config, front_end)
-            chosen = all_calls if precision == "FP32" else VOCODER_WORKLOADS
-            calls |= {(name, precision, workload): all_calls[workload] for workload in chosen}
-        stateful_runtime = StatefulRuntime(acoustic)
-        calls[STATEFUL, "FP32", DURATIONS] = partial(stateful_runtime.durations, *inputs["durations"])
-        calls[STATEFUL, "FP32", STEPS] = partial(stateful_runtime.decode, *inputs["decoder"])
-        timings = bench.interleave(calls, rounds)
-    rows = []
-    for (runtime, precision, workload), timing in timings.items():
-        torch_timings = [x for (name, _, work), x in timings.items() if name in PYTORCH and work == workload]
-        folder = folders["INT8" if precision == "INT8" else "FP32"]
-        row = bench.row(
-            runtime,
-            precision,
-            f"{workload}, {seconds:.2g} s of speech",
-            timing,
-            amount=seconds,
-            unit=UNIT,
-            torch=min(torch_timings, key=lambda timing: timing.median_ms),
-            model_mb=bench.size_mb(_model_of(workload, folder)) if runtime == OURS else None,
-            label=label,
-        )
-        rows.append(row)
+    both = (voice, folders["FP32"])
+    settings = [
+        bench.Setting(EAGER, "FP32", start_torch, (*both, "FP32")),
+        bench.Setting(ONNX, "FP32", start_onnx, both),
+        bench.Setting(OURS, "FP32", start_openvino, (*both, "FP32", "f32")),
+        bench.Setting(STATEFUL, "FP32", start_stateful, both),
+    ]
+    if compiling:
+        settings.append(bench.Setting(COMPILED, "FP32", start_compiled, both))
+    if bench.torch_precision() == "BF16":
+        settings.append(bench.Setting(EAGER, "BF16", start_torch, (*both, "BF16")))
+        settings.append(bench.Setting(OURS, "BF16", start_openvino, (*both, "BF16", "bf16")))
+    if "INT8" in folders:
+        settings.append(bench.Setting(OURS, "INT8", start_openvino, (voice, folders["INT8"], "INT8", None)))
+    sentence = Sentence(*both)
+    parts = [part for part in SINGLE_CALL if part in sentence.inputs]
+    works = {_timed(part, sentence.seconds): part for part in (*parts, DURATIONS, STEPS, WHOLE, FIRST)}
+    timed = [bench.Workload(name, sentence.seconds, UNIT) for name in works]
+    rows = bench.compare(settings, timed, rounds, label=label)
+    for row in rows:
+        if row["runtime"] == OURS:
+            folder = folders["INT8" if row["precision"] == "INT8" else "FP32"]
+            row["model_mb"] = bench.size_mb(_model_of(works[row["workload"]], folder))
     return rows
+
+
+class Sentence:
+    """A voice, and what its sub-models get for the first sentence of TEXT. seconds: of its sound."""
+
+    def __init__(self, voice: Path, ir: Path) -> None:
+        self.acoustic, self.vocoder = load_acoustic(voice / "am"), load_vocoder(voice / "voc")
+        synthesizer = Synthesizer(ir, **FP32_PROPERTIES)
+        self.config = synthesizer.config
+        text = next(iter(synthesizer.frontend.sentences(TEXT)))
+        self.front_end = partial(read_sentence, synthesizer, synthesizer.speakers[0], text)
+        self.inputs = synthesize(self.torch(), self.front_end(), self.config)
+        self.seconds = self.inputs["sound"][0].size / self.config["sample_rate"]
+
+    def modules(self) -> dict:
+        return modules(self.acoustic, self.vocoder)
+
+    def torch(self, precision: str = "FP32") -> StepwiseRuntime:
+        return StepwiseRuntime(eager(self.modules(), precision), self.acoustic)
+
+    def calls(self, runtime: Runtime, precision: str) -> Workloads:
+        """The workloads of a runtime by their names in rows: all, or those that the precision changes."""
+        calls = workloads(runtime, self.front_end(), self.inputs, self.config, self.front_end)
+        chosen = calls if precision == "FP32" else VOCODER_WORKLOADS
+        return {_timed(name, self.seconds): calls[name] for name in chosen}
+
+
+def start_torch(voice: Path, ir: Path, precision: str) -> Workloads:
+    """The workloads of PyTorch eager."""
+    sentence = Sentence(voice, ir)
+    return sentence.calls(sentence.torch(precision), precision)
+
+
+def start_compiled(voice: Path, ir: Path) -> Workloads:
+    """The workloads of torch.compile."""
+    sentence = Sentence(voice, ir)
+    return sentence.calls(StepwiseRuntime(compiled(sentence.modules()), sentence.acoustic), "FP32")
+
+
+def start_onnx(voice: Path, ir: Path) -> Workloads:
+    """The workloads of ONNX Runtime."""
+    sentence = Sentence(voice, ir)
+    examples = sentence.torch().examples(sentence.inputs)
+    with TemporaryDirectory() as scratch:
+        steps = onnx(sentence.modules(), examples, Path(scratch))
+    return sentence.calls(StepwiseRuntime(steps, sentence.acoustic), "FP32")
+
+
+def start_openvino(voice: Path, ir: Path, precision: str, hint: str | None) -> Workloads:
+    """The workloads of OpenVINO. hint: the arithmetic of the vocoder, or None for what the pipeline chooses."""
+    properties = {"f32": FP32_PROPERTIES, "bf16": {"INFERENCE_PRECISION_HINT": "bf16"}, None: {}}[hint]
+    return Sentence(voice, ir).calls(OpenVINORuntime(ir, **properties), precision)
+
+
+def start_stateful(voice: Path, ir: Path) -> Workloads:
+    """The autoregressive models in OpenVINO, one call for each step."""
+    sentence = Sentence(voice, ir)
+    runtime, inputs = StatefulRuntime(sentence.acoustic), sentence.inputs
+    calls = {
+        DURATIONS: partial(runtime.durations, *inputs["durations"]),
+        STEPS: partial(runtime.decode, *inputs["decoder"]),
+    }
+    return {_timed(name, sentence.seconds): call for name, call in calls.items()}
+
+
+def _timed(workload: str, seconds: float) -> str:
+    """The name of a workload in rows."""
+    return f"{workload}, {seconds:.2g} s of speech"
 
 
 def _model_of(workload: str, folder: Path) -> Path:
     """The model that a workload runs, or the whole folder if it runs all of them."""
     return folder if workload in (WHOLE, FIRST) else folder / f"{FILES.get(workload, workload)}.xml"
-
-
-def to_fastest_torch(rows: list[dict]) -> list[dict]:
-    """The rows with ratios to the fastest setting of PyTorch in their workload, as `measured` writes them now.
-
-    Earlier results have ratios to PyTorch eager at the same precision.
-    """
-    fastest: dict[str, float] = {}
-    for row in rows:
-        if row["runtime"] in PYTORCH:
-            fastest[row["workload"]] = min(row["median_ms"], fastest.get(row["workload"], float("inf")))
-    return [row | {"ratio_to_torch": fastest[row["workload"]] / row["median_ms"]} for row in rows]
 
 
 @bench.live
@@ -194,6 +221,15 @@ def limits(rows: list[dict], decoder: MelDecoder, vocoder: Generator, sample_rat
     return notes | {"share of the bandwidth that a step of the decoder reaches": round(share, 2)}
 
 
+def stages(rows: list[dict]) -> dict[str, float]:
+    """Notes: the share of the whole sentence that its sub-models take together. Raises ValueError above 15 % off."""
+    names = [row["workload"] for row in rows]
+    (whole,) = {name for name in names if name.startswith(WHOLE)}
+    parts = {name: 1 for name in names if not name.startswith((WHOLE, FIRST))}
+    shares = bench.explain(rows, whole, parts)
+    return {f"sum of the sub-models, share of the whole, {name}": share for name, share in shares.items()}
+
+
 def main() -> None:
     """Measure a voice of the released size and write the results."""
     with bench.exclusive() as load, TemporaryDirectory() as scratch:
@@ -204,6 +240,7 @@ def main() -> None:
         folders["INT8"] = convert.quantize(half, mels, Path(scratch) / "int8")
         rows = measured(voice, folders, rounds=7, compiling=True, label=SPEED_ONLY)
         notes = limits(rows, load_acoustic(voice / "am").decoder, load_vocoder(voice / "voc"), SAMPLE_RATE_HZ)
+        notes |= stages(rows)
     for row in rows:
         print(f"{row['runtime']} {row['precision']}, {row['workload']}: {row['median_ms']:.1f} ms")
     report.save_bench("sambert_hifigan", rows, notes | load)

@@ -79,13 +79,15 @@ def compiled(networks: Mapping[str, nn.Module]) -> dict[str, Step]:
 
 
 def onnx(networks: Mapping[str, nn.Module], inputs: Mapping[str, Arrays], folder: Path) -> dict[str, Step]:
-    """ONNX Runtime with the exported networks, on all cores and with all optimizations (the defaults).
+    """ONNX Runtime with the exported networks, on all cores and with all optimizations.
 
-    inputs: example inputs of every part, see `StepwiseRuntime.examples`.
+    Idle threads of one session sleep, so that they leave the cores to the next one. inputs: example inputs of every
+    part, see `StepwiseRuntime.examples`.
     """
     import onnxruntime
 
-    steps = {}
+    options, steps = onnxruntime.SessionOptions(), {}
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     for part, network in networks.items():
         path = folder / f"{part}.onnx"
         example = tuple(torch.from_numpy(x) for x in inputs[part])
@@ -94,7 +96,7 @@ def onnx(networks: Mapping[str, nn.Module], inputs: Mapping[str, Arrays], folder
         settings = {"input_names": names, "dynamic_axes": axes, "dynamo": False, "opset_version": 18}
         with torch.no_grad():
             torch.onnx.export(network, example, str(path), **settings)
-        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
         def run(*arrays: np.ndarray, session=session) -> Arrays:
             return session.run(None, {f"x{i}": x for i, x in enumerate(arrays)})
