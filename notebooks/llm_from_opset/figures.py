@@ -17,7 +17,13 @@ from utils.charts import COLOURS, FILL, INK, LINE, PEER, PICTURE, TEXT, VOICE, b
 from utils.paths import notebook_dir
 from utils.tables import number
 
-FILLS = {"RMS": VOICE, "RoPE": TEXT, "ScaledDotProductAttention": "#ffd9a0", "FullyConnected": PICTURE}
+FILLS = {
+    "RMS": VOICE,
+    "RoPE": TEXT,
+    "ScaledDotProductAttention": "#ffd9a0",
+    "FullyConnected": PICTURE,
+    "LLMMLP": PICTURE,
+}
 SHOWN = {*FILLS, "MemoryInput", "Eltwise", "Transpose", "MatMul", "Softmax"}
 
 

@@ -43,7 +43,8 @@ def test_attention_positions_and_norms_are_fused(kind):
     network = small.network(kind)
     kinds = executed(build(network.config.to_dict(), small.tensors(network)))
     norms = 9 if kind == "qwen3" else 5
-    assert {name: kinds[name] for name in (*FUSED, "RMS", "Softmax")} == FUSED | {"RMS": norms, "Softmax": 0}
+    others = {"RMS": norms, "Softmax": 0, "Math": 2}  # Math: cos and sin; the MLP's sigmoid is a part of its product
+    assert {name: kinds[name] for name in (*FUSED, *others)} == FUSED | others
 
 
 def test_chatglm_is_what_its_architecture_says():
@@ -88,6 +89,13 @@ def test_beam_idx_chooses_the_text_that_goes_on():
         "beam_idx": np.array([1, 0], np.int32),
     }
     np.testing.assert_allclose(session.request.infer(inputs)[0], expected[::-1], atol=1e-4)
+
+
+def test_silu_has_the_spelling_of_which_the_plugin_makes_one_operation():
+    """With `ops.swish`, whose second input is a constant, the MLP of FP16 weights does not become an LLMMLP."""
+    network = small.network("llama")
+    kinds = Counter(node.get_type_name() for node in build(network.config.to_dict(), small.tensors(network)).get_ops())
+    assert (kinds["Sigmoid"], kinds["Swish"]) == (2, 0)
 
 
 # --- Weights -----------------------------------------------------------------------------------------------------

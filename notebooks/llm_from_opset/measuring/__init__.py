@@ -68,7 +68,7 @@ def genai_tokens(folder: Path, prompt: np.ndarray, count: int, pipeline: str, de
     settings = genai.GenerationConfig()
     settings.max_new_tokens, settings.ignore_eos, ids = count, True, ov.Tensor(prompt.astype(np.int64))
     if pipeline == "LLMPipeline":
-        answer = genai.LLMPipeline(str(folder), device, FP32_PROPERTIES).generate(ids, settings).tokens[0]
+        answer = genai.LLMPipeline(str(folder), device, **FP32_PROPERTIES).generate(ids, settings).tokens[0]
     else:
         scheduler = genai.SchedulerConfig()
         scheduler.cache_size = 1  # GB
