@@ -93,10 +93,14 @@ def _alternately(samplers: Mapping, rounds: int, warmup: int, pause_s: float) ->
     return {label: Timing.of(taken) for label, taken in samples.items()}
 
 
-def _sample(call: Callable[[], object]) -> float:
+def _sample(call: Callable[[], object], prepare: Callable[[], object] = lambda: None) -> float:
     """Milliseconds of a call; of a short one the second call, because the first one wakes its threads."""
+    prepare()
     took = _milliseconds(call)
-    return took if took > SHORT_MS or os.environ.get(ONCE) else _milliseconds(call)
+    if took > SHORT_MS or os.environ.get(ONCE):
+        return took
+    prepare()
+    return _milliseconds(call)
 
 
 def _milliseconds(call: Callable[[], object]) -> float:
@@ -118,18 +122,26 @@ class Workload:
 
 
 @dataclass(frozen=True)
+class Prepared:
+    """A call before which something has to be done each time that is not timed, such as reading a prompt."""
+
+    prepare: Callable[[], object]
+    call: Callable[[], object]
+
+
+@dataclass(frozen=True)
 class Setting:
     """A runtime at a precision, for `compare`.
 
     start: an importable function. It is called with `arguments` in the process of this setting, loads the model, and
-    returns the workloads that this setting can do: a function without arguments for each name.
+    returns the workloads that this setting can do: for each name a function without arguments, or a `Prepared` one.
     accepted: whether the results pass the quality table. A setting of PyTorch that fails there is timed, but it is not
     what others are compared with.
     """
 
     runtime: str
     precision: str
-    start: Callable[..., Mapping[str, Callable[[], object]]]
+    start: Callable[..., Mapping[str, Callable[[], object] | Prepared]]
     arguments: tuple = ()
     model_mb: float | None = None
     accepted: bool = True
@@ -178,7 +190,9 @@ def compare(
     return rows
 
 
-_STARTED: dict[Setting, Mapping[str, Callable[[], object]]] = {}  # the workloads of the settings in this process
+_STARTED: dict[
+    Setting, Mapping[str, Callable[[], object] | Prepared]
+] = {}  # the workloads of the settings in this process
 
 
 def _process(stack: ExitStack, setting: Setting) -> Callable:
@@ -195,7 +209,8 @@ def _start(setting: Setting) -> list[str]:
 
 
 def _time(setting: Setting, workload: str) -> float:
-    return _sample(_STARTED[setting][workload])
+    work = _STARTED[setting][workload]
+    return _sample(work.call, work.prepare) if isinstance(work, Prepared) else _sample(work)
 
 
 def _ratios(setting: Setting, timings: Mapping[Setting, Timing]) -> dict[str, float | None]:

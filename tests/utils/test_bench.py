@@ -292,6 +292,20 @@ def test_each_setting_has_a_process_and_they_alternate(tmp_path, monkeypatch):
     assert rows[0]["ratio_to_torch"] is rows[0]["ratio_at_precision"] is None
 
 
+def prepared(file: str) -> dict:
+    def note(word: str) -> None:
+        with open(file, "a", encoding="ascii") as stream:
+            stream.write(word)
+
+    return {"first": bench.Prepared(lambda: (note("p"), time.sleep(0.2)), lambda: note("c"))}
+
+
+def test_what_prepares_a_call_comes_before_each_and_is_not_timed(tmp_path):
+    file = tmp_path / "calls"
+    rows = bench.compare([bench.Setting("openvino", "FP32", prepared, (str(file),))], WORK[:1], rounds=1, warmup=0)
+    assert file.read_text(encoding="ascii") == "pcpc" and rows[0]["median_ms"] < 100
+
+
 def test_in_tests_settings_share_this_process(tmp_path, monkeypatch):
     monkeypatch.setenv(bench.ONCE, "1")
     settings = [bench.Setting("openvino", precision, processes, (str(tmp_path / "calls"),)) for precision in ("A", "B")]

@@ -8,7 +8,7 @@ two requests, and a cache that is copied to Python and back with every token.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,7 +36,6 @@ GUIDANCE = 5.0
 EAGER, OURS, NAIVE = "torch eager", "openvino", "openvino, naive"
 TYPES = {"FP32": torch.float32, "BF16": torch.bfloat16}
 UNITS = {"encode": "pictures/s", "read": "prompts/s", "answer": "tokens/s", "draw": "tokens/s", "decode": "pictures/s"}
-Key = tuple[str, str]  # runtime, precision
 
 
 class Workload(NamedTuple):
@@ -232,81 +231,48 @@ class Naive:
         return request.get_output_tensor(0).data[:, -1].copy()
 
 
-def eager(checkpoint: Path, config: JanusConfig, precision: str) -> dict[Key, Run]:
-    """PyTorch with weights and arithmetic in "FP32" or "BF16"."""
-    return {(EAGER, precision): Eager(checkpoint, precision)}
+def settings(checkpoint: Path, folders: Mapping[str, Path], peers: Sequence[str], naive: Sequence[str]):
+    """PyTorch at the precisions `peers`, the pipeline on IR folders, and the naive way on those of `naive`."""
+    found = [
+        bench.Setting(EAGER, precision, start, (EAGER, checkpoint, checkpoint, precision), weights_mb(checkpoint))
+        for precision in peers
+    ]
+    for precision, folder in folders.items():
+        for runtime in (OURS, NAIVE) if precision in naive else (OURS,):
+            arguments = (runtime, folder, checkpoint, precision)
+            found.append(bench.Setting(runtime, bench.arithmetic(precision), start, arguments, weights_mb(folder)))
+    return found
 
 
-def openvino(folder: Path, config: JanusConfig, precision: str) -> dict[Key, Run]:
-    """The pipeline on an IR folder."""
-    return {(OURS, bench.arithmetic(precision)): OpenVINO(folder, config)}
+def start(runtime: str, folder: Path, checkpoint: Path, precision: str) -> dict[str, Callable[[], object]]:
+    """The workloads of a runtime: the naive one only draws. Answers go on from the prompt that is read before."""
+    config = configuration(checkpoint)
+    if runtime == EAGER:
+        run: Run = Eager(folder, precision)
+    else:
+        run = (OpenVINO if runtime == OURS else Naive)(folder, config)
+    calls = {work.name: partial(run, work) for work in workloads(config) if runtime != NAIVE or work.step == "draw"}
+    if runtime == NAIVE:
+        return calls
+    named = {work.step: work for work in workloads(config)}
+    calls[named["answer"].name] = bench.Prepared(partial(run, named["read"]), calls[named["answer"].name])
+    return calls | {whole_drawing(config).name: partial(run, whole_drawing(config))}
 
 
-def naive(folder: Path, config: JanusConfig, precision: str) -> dict[Key, Run]:
-    """The same networks, drawing in the naive way."""
-    return {(NAIVE, bench.arithmetic(precision)): Naive(folder, config)}
-
-
-def run_once(
-    make: Callable[..., dict[Key, Run]], folder: Path, config: dict, precision: str, workload_list: list[Workload]
-) -> None:
-    """Run every workload once: a fresh process does this to have its memory measured."""
-    for key, run in make(folder, JanusConfig(**config), precision).items():
-        for work in workload_list:
-            if supports(key, work):
-                run(work)
-
-
-def supports(key: Key, work: Workload) -> bool:
-    """Whether a runtime can run this: the naive one only draws."""
-    return key[0] != NAIVE or work.step == "draw"
-
-
-def time_all(
-    runs: Mapping[Key, Run], workload_list: list[Workload], rounds: int, label: str | None = None, warmup: int = 1
-) -> list[dict]:
-    """Speed rows of every runtime and workload. All runtimes are timed alternately, after `warmup` rounds.
-
-    The ratio is to the fastest PyTorch on the same workload, at any precision.
-    """
-    rows = []
-    for work in workload_list:  # one after the other: answers continue from the prompt that was read
-        calls = {key: partial(run, work) for key, run in runs.items() if supports(key, work)}
-        timings = bench.interleave(calls, rounds, warmup)
-        peers = [timing for (runtime, _), timing in timings.items() if runtime == EAGER]
-        fastest = min(peers, key=lambda timing: timing.median_ms)
-        amount = work.tokens if work.step in ("answer", "draw") else 1
-        for (runtime, precision), timing in timings.items():
-            options = {"amount": amount, "unit": UNITS[work.step], "torch": fastest, "label": label}
-            rows.append(bench.row(runtime, precision, work.name, timing, **options))
-    return rows
+def timed(work: Workload) -> bench.Workload:
+    """The same for `bench.compare`."""
+    return bench.Workload(work.name, work.tokens if work.step in ("answer", "draw") else 1, UNITS[work.step])
 
 
 def measure(
     checkpoint: Path, folders: Mapping[str, Path], peers: tuple[str, ...], rounds: int, label: str | None = None
 ) -> list[dict]:
-    """Speed rows of PyTorch at the precisions `peers` and of the IR folders, with the size of the weights.
-
-    The memory is that of a process of its own. A whole drawing is timed once.
-    """
-    config = configuration(checkpoint)
-    workload_list = workloads(config)
-    factories = [(eager, checkpoint, precision) for precision in peers]
-    factories += [(make, folder, precision) for precision, folder in folders.items() for make in (openvino, naive)]
-    runs: dict[Key, Run] = {}
-    memory: dict[Key, dict] = {}
-    for make, folder, precision in factories:
-        peak = bench.peak_rss_mb(run_once, make, folder, config.to_dict(), precision, workload_list)
-        new = make(folder, config, precision)
-        runs |= new
-        memory |= dict.fromkeys(new, {"peak_rss_mb": peak, "model_mb": weights_mb(folder)})
-        print(f"{make.__name__} {precision}: up to {peak:.0f} MB", flush=True)
-    rows = time_all(runs, workload_list, rounds, label)
-    without_naive = {key: run for key, run in runs.items() if key[0] != NAIVE}  # it would copy its caches 576 times
-    rows += time_all(
-        without_naive, [whole_drawing(config)], 1, label, warmup=0
-    )  # it takes minutes, and warms up in its first tokens
-    return [row | memory[row["runtime"], row["precision"]] for row in rows]
+    """Speed rows of PyTorch at the precisions `peers` and of the IR folders. A whole drawing is timed once."""
+    config, compared = configuration(checkpoint), settings(checkpoint, folders, peers, naive=tuple(folders))
+    rows = bench.compare(compared, [timed(work) for work in workloads(config)], rounds, label=label)
+    # the naive way would copy its caches 576 times; a whole drawing takes minutes, and warms up in its first tokens
+    without_naive = [setting for setting in compared if setting.runtime != NAIVE]
+    return rows + bench.compare(without_naive, [timed(whole_drawing(config))], 1, warmup=0, label=label)
 
 
 def limits(rows: list[dict], folders: Mapping[str, Path], config: JanusConfig, what: str) -> dict[str, float]:
@@ -331,16 +297,11 @@ def limits(rows: list[dict], folders: Mapping[str, Path], config: JanusConfig, w
 
 @bench.live
 def live(precisions: tuple[str, ...] = parts.PRECISIONS, rounds: int = 3) -> list[dict]:
-    """What the notebook measures: the tiny model, all in this process."""
+    """What the notebook measures: the tiny model."""
     checkpoint = weights.resolve(convert.MODELS["tiny"]["checkpoint"])
-    config = configuration(checkpoint)
-    runs = {}
-    for precision in bench.torch_precisions():
-        runs |= eager(checkpoint, config, precision)
-    for precision in precisions:
-        runs |= openvino(convert.prepare("tiny", precision), config, precision)
-    runs |= naive(convert.prepare("tiny", precisions[0]), config, precisions[0])
-    return time_all(runs, workloads(config), rounds)
+    folders = {precision: convert.prepare("tiny", precision) for precision in precisions}
+    compared = settings(checkpoint, folders, bench.torch_precisions(), naive=precisions[:1])
+    return bench.compare(compared, [timed(work) for work in workloads(configuration(checkpoint))], rounds)
 
 
 def main() -> None:
@@ -359,7 +320,7 @@ def main() -> None:
             folders, conversions = timed_conversions(
                 convert.to_ir, convert.compress, checkpoint, Path(scratch) / model, precisions, group_size, label
             )
-            timed = measure(checkpoint, folders, peers, rounds, label)
-            notes |= limits(timed, folders, configuration(checkpoint), what)
-            rows += conversions + timed
+            measured = measure(checkpoint, folders, peers, rounds, label)
+            notes |= limits(measured, folders, configuration(checkpoint), what)
+            rows += conversions + measured
     report.save_bench("janus_pro", rows, notes | load_now)

@@ -2,17 +2,13 @@
 
 The notebook measures `live`, the tiny model. This module takes an hour and writes results/bench/minicpm_v.json: the
 same at the size of the released MiniCPM-V 2.0, with random weights that are converted as the released ones would be.
-Every runtime has a process of its own there.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -33,10 +29,9 @@ from utils.models.random_checkpoint import timed_conversions, weights_mb
 SPEED_ONLY = "released size of 2.0, random weights, speed only"
 PROMPT_TOKENS = 512  # of a long prompt
 QUESTION_TOKENS, ANSWER_TOKENS = 32, 32
-STATIC_CACHE_TOKENS = PROMPT_TOKENS + 4 * ANSWER_TOKENS  # the most between two prompts
+STATIC_CACHE_TOKENS = PROMPT_TOKENS + ANSWER_TOKENS
 EAGER, STATIC, OURS = "torch eager", "torch eager, static cache", "openvino"
 TYPES = {"FP32": torch.float32, "BF16": torch.bfloat16}
-Key = tuple[str, str]  # runtime, precision
 
 
 class Workload(NamedTuple):
@@ -150,113 +145,43 @@ class OpenVINO:
         return self._token
 
 
-def eager(checkpoint: Path, precision: str) -> dict[Key, Run]:
-    """PyTorch with both kinds of cache on one network, with weights and arithmetic in "FP32" or "BF16"."""
-    model = load(checkpoint, dtype=TYPES[precision])
-    return {(EAGER, precision): Eager(model), (STATIC, precision): Eager(model, static=True)}
+def start(runtime: str, folder: Path, precision: str, config_json: str) -> dict[str, Callable[[], object]]:
+    """The workloads of a runtime on a checkpoint or an IR folder; "generate" goes on from the long prompt.
 
-
-def openvino(folder: Path, precision: str) -> dict[Key, Run]:
-    """The pipeline on an IR folder."""
-    return {(OURS, bench.arithmetic(precision)): OpenVINO(folder)}
-
-
-def run_once(make: Callable[..., dict[Key, Run]], folder: Path, precision: str, workload_list: list[Workload]) -> None:
-    """Run every workload once: a fresh process does this to have its memory measured."""
-    for run in make(folder, precision).values():
-        for work in workload_list:
-            run(work)
-
-
-def time_all(
-    runs: Mapping[Key, Run], workload_list: list[Workload], rounds: int, label: str | None = None
-) -> list[dict]:
-    """Speed rows of every runtime and workload, all timed alternately.
-
-    The ratio is to the fastest PyTorch on the same workload, at any precision.
+    config_json: of the checkpoint.
     """
-    calls = {
-        (key, work): partial(run, work)
-        for key, run in runs.items()
-        for work in workload_list
-        if not (key[0] == STATIC and work.step == "encode")  # which has no cache
-    }
-    timings = bench.interleave(calls, rounds)
-    rows = []
-    for work in workload_list:
-        of_work = {key: timing for (key, timed), timing in timings.items() if timed == work}
-        peers = [timing for (runtime, _), timing in of_work.items() if runtime != OURS]
-        torch_timing = min(peers, key=lambda timing: timing.median_ms)
-        amount = {"encode": work.slices, "read": 1, "generate": work.tokens}[work.step]
-        unit = {"encode": "slices/s", "read": "prompts/s", "generate": "tokens/s"}[work.step]
-        for (runtime, precision), timing in of_work.items():
-            options = {"amount": amount, "unit": unit, "torch": torch_timing, "label": label}
-            rows.append(bench.row(runtime, precision, work.name, timing, **options))
-    return rows
-
-
-class RuntimeProcess:
-    """Runtimes in a process of their own: those of the dict {key: runtime} that `make(*args)` returns there.
-
-    Raises concurrent.futures.process.BrokenProcessPool where the process dies.
-    """
-
-    def __init__(self, make: Callable, *args) -> None:
-        self._pool = ProcessPoolExecutor(1, get_context("spawn"), _make, (make, args))
-        self.keys: list[Key] = self._pool.submit(_keys).result()
-
-    def __enter__(self) -> RuntimeProcess:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._pool.shutdown()
-
-    def runs(self) -> dict[Key, Run]:
-        return {key: partial(self._call, key) for key in self.keys}
-
-    def _call(self, key: Key, work: Workload) -> None:
-        self._pool.submit(_call, key, work).result()
-
-
-_runtimes: dict[Key, Run] = {}  # of the process behind a RuntimeProcess
-
-
-def _make(make: Callable, args: tuple) -> None:
-    _runtimes.update(make(*args))
-
-
-def _keys() -> list[Key]:
-    return list(_runtimes)
-
-
-def _call(key: Key, work: Workload) -> None:
-    _runtimes[key](work)
+    if runtime == OURS:
+        run: Run = OpenVINO(folder)
+    else:
+        run = Eager(load(folder, dtype=TYPES[precision]), static=runtime == STATIC)
+    works = {work.name: work for work in workloads(json.loads(config_json))}
+    *_, long_prompt, _ = works.values()
+    calls = {}
+    for name, work in works.items():
+        call = partial(run, work)
+        if runtime != STATIC or work.step != "encode":  # which has no cache
+            calls[name] = bench.Prepared(partial(run, long_prompt), call) if work.step == "generate" else call
+    return calls
 
 
 def measure(
-    checkpoint: Path, folders: Mapping[str, Path], peers: tuple[str, ...], rounds: int, label: str | None = None
+    checkpoint: Path, folders: Mapping[str, Path], peers: Sequence[str], rounds: int, label: str | None = None
 ) -> list[dict]:
-    """Speed rows of PyTorch at the precisions `peers` and of the IR folders, each in a process of its own.
-
-    They have the memory of such a process and the size of its weights.
-    """
-    config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
-    workload_list = workloads(config)
-    factories = [(eager, checkpoint, precision) for precision in peers]
-    factories += [(openvino, folder, precision) for precision, folder in folders.items()]
-    runs: dict[Key, Run] = {}
-    memory: dict[Key, dict] = {}
-    with ExitStack() as stack:
-        for make, folder, precision in factories:
-            peak = bench.peak_rss_mb(run_once, make, folder, precision, workload_list)
-            print(f"{make.__name__} {precision}: up to {peak:.0f} MB", flush=True)
-            process = stack.enter_context(RuntimeProcess(make, folder, precision))
-            runs |= process.runs()
-            memory |= dict.fromkeys(process.keys, {"peak_rss_mb": peak, "model_mb": weights_mb(folder)})
-        rows = time_all(runs, workload_list, rounds, label)
-    for row in rows:
-        print(f"{row['runtime']} {row['precision']}, {row['workload']}: {row['median_ms']:.1f} ms", flush=True)
-    return [row | memory[row["runtime"], row["precision"]] for row in rows]
+    """Speed rows of PyTorch at the precisions `peers`, with both kinds of cache, and of the IR folders."""
+    config_json, settings = (checkpoint / "config.json").read_text(encoding="utf-8"), []
+    for precision in peers:
+        for runtime in (EAGER, STATIC):
+            arguments = (runtime, checkpoint, precision, config_json)
+            settings.append(bench.Setting(runtime, precision, start, arguments, weights_mb(checkpoint)))
+    for precision, folder in folders.items():
+        arguments = (OURS, folder, precision, config_json)
+        settings.append(bench.Setting(OURS, bench.arithmetic(precision), start, arguments, weights_mb(folder)))
+    amounts = {"encode": ("slices", "slices/s"), "read": (None, "prompts/s"), "generate": ("tokens", "tokens/s")}
+    timed = []
+    for work in workloads(json.loads(config_json)):
+        field, unit = amounts[work.step]
+        timed.append(bench.Workload(work.name, getattr(work, field) if field else 1, unit))
+    return bench.compare(settings, timed, rounds, label=label)
 
 
 def limits(rows: list[dict], folders: Mapping[str, Path], config: Mapping, what: str) -> dict[str, float]:
@@ -289,14 +214,10 @@ def layer_weights(config: Mapping) -> int:
 
 @bench.live
 def live(precisions: tuple[str, ...] = parts.PRECISIONS, rounds: int = 5) -> list[dict]:
-    """What the notebook measures: the tiny model, all in this process."""
+    """What the notebook measures: the tiny model."""
     checkpoint = weights.resolve(convert.MODELS["tiny"]["checkpoint"])
-    runs = {}
-    for precision in bench.torch_precisions():
-        runs |= eager(checkpoint, precision)
-    for precision in precisions:
-        runs |= openvino(convert.prepare("tiny", precision), precision)
-    return time_all(runs, workloads(runs[EAGER, "FP32"].model.config), rounds)
+    folders = {precision: convert.prepare("tiny", precision) for precision in precisions}
+    return measure(checkpoint, folders, bench.torch_precisions(), rounds)
 
 
 def main() -> None:
@@ -315,8 +236,8 @@ def main() -> None:
             folders, conversions = timed_conversions(
                 convert.to_ir, convert.compress, checkpoint, Path(scratch) / model, precisions, group_size, label
             )
-            timed = measure(checkpoint, folders, peers, rounds, label)
+            measured = measure(checkpoint, folders, peers, rounds, label)
             config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
-            notes |= limits(timed, folders, config, what)
-            rows += conversions + timed
+            notes |= limits(measured, folders, config, what)
+            rows += conversions + measured
     report.save_bench("minicpm_v", rows, notes | load)
