@@ -153,6 +153,7 @@ def compare(
     rounds: int = 5,
     warmup: int = 1,
     label: str | None = None,
+    memory: bool = True,
 ) -> list[dict]:
     """Speed rows of all settings, each in a process of its own, timed alternately.
 
@@ -160,8 +161,9 @@ def compare(
     runtimes in one process would disturb each other. `ratio_to_torch` is the median of the fastest accepted setting of
     PyTorch divided by that of the row. `ratio_at_precision` is the same ratio to PyTorch at the row's own precision.
     Settings that are not accepted have `accepted` False. `peak_rss_mb` is the most memory that the process has held so
-    far. label: what the numbers are good for, such as "random weights, speed only". In tests (ONCE) every call is timed
-    once, in this process. Raises ValueError for a workload that no setting has.
+    far; memory=False leaves it out, where `start` loads more than the runtime needs. label: what the numbers are good
+    for, such as "random weights, speed only". In tests (ONCE) every call is timed once, in this process. Raises
+    ValueError for a workload that no setting has.
     """
     rows = []
     with ExitStack() as stack:
@@ -182,7 +184,7 @@ def compare(
                     "model_mb": setting.model_mb,
                     "label": label,
                 }
-                peak_mb = processes[setting](peak_bytes) / 1e6
+                peak_mb = processes[setting](peak_bytes) / 1e6 if memory else None
                 measured = row(
                     setting.runtime, setting.precision, workload.name, timing, peak_rss_mb=peak_mb, **options
                 )

@@ -40,7 +40,6 @@ from utils.models.random_checkpoint import conversion_steps
 
 SPEED_ONLY = "released size of v2, random weights, speed only"
 EAGER, COMPILED, ONNX, OURS = "torch eager", "torch.compile", "onnxruntime", "openvino"
-PYTORCH = (EAGER, COMPILED)
 EXTERNAL_CACHE, NO_CACHE = "openvino, cache through Python", "openvino, no cache"
 ONNX_NOTE = "no style, which cannot be exported; a synthesizer for one length of sentence"
 FIRST, TOKENS, WHOLE = "first token", "tokens", "whole"
@@ -118,45 +117,61 @@ def weight_folders(checkpoint: Path, folders: Mapping[str, Path]) -> dict[Key, P
 def time_all(
     checkpoint: Path, folders: Mapping[str, Path], rounds: int, compiling: bool = False, label: str | None = None
 ) -> list[dict]:
-    """Speed rows of every runtime and part, all timed alternately; folders: see `weight_folders`.
+    """Speed rows of every runtime and part, each runtime in a process of its own; folders: see `weight_folders`.
 
-    compiling: whether torch.compile is among the runtimes. The ratio of every row is to the fastest PyTorch.
+    compiling: whether torch.compile is among the runtimes.
     """
-    sentence, weights_of = runtimes.sentence(folders["FP16"]), weight_folders(checkpoint, folders)
+    fp16 = folders["FP16"]
     with TemporaryDirectory() as scratch:
         vocoder = runtimes.convert_vocoder(checkpoint, Path(scratch) / "vocoder.xml")
-        loaded: dict[Key, Runtime] = {
-            (name, precision): eager(path, precision) if name == EAGER else openvino(path, precision, vocoder)
-            for (name, precision), path in weights_of.items()
-        }
-        inputs = synthesize(loaded[EAGER, "FP32"], sentence)
-        if compiling:
-            loaded[COMPILED, "FP32"] = Eager(checkpoint, compiling=True)
+        others = [(COMPILED, "FP32")] if compiling else []
+        others += [(ONNX, "FP32"), (EXTERNAL_CACHE, "FP32"), (NO_CACHE, "FP32")]
+        paths = weight_folders(checkpoint, folders) | dict.fromkeys(others)
+        settings = [
+            bench.Setting(*key, start, (*key, path or fp16, checkpoint, fp16, vocoder), path and bench.size_mb(path))
+            for key, path in paths.items()
+        ]
+        timed = [bench.Workload(name, *rate(work)) for work, name in names().items()]
+        return bench.compare(settings, timed, rounds, label=label, memory=False)
+
+
+def start(runtime: str, precision: str, path: Path, checkpoint: Path, fp16: Path, vocoder: Path) -> dict[str, Callable]:
+    """The workloads of a runtime, by their names in rows. Every runtime gets the inputs that PyTorch computes.
+
+    path: the checkpoint or the IR folder. fp16: the IR folder at FP16. vocoder: of `runtimes.convert_vocoder`.
+    """
+    sentence, reference = runtimes.sentence(fp16), eager(checkpoint, "FP32")
+    inputs = synthesize(reference, sentence)
+    if runtime in (EXTERNAL_CACHE, NO_CACHE):
+        if runtime == EXTERNAL_CACHE:
+            decoder = runtimes.openvino_external_cache(checkpoint, fp16, **FP32_PROPERTIES)
+        else:
+            decoder = runtimes.NoCacheDecoder(openvino(fp16, "FP32", vocoder).decoder)
+        return {names()[TOKENS]: decoding_calls(decoder, inputs)[TOKENS]}
+    loaded = _loaded(runtime, precision, path, checkpoint, inputs, vocoder, reference)
+    calls = calls_of(loaded, sentence, inputs)
+    chosen = calls if precision == "FP32" else AFFECTED[precision]
+    return {names()[work]: calls[work] for work in chosen if work in calls}
+
+
+def _loaded(
+    runtime: str,
+    precision: str,
+    path: Path,
+    checkpoint: Path,
+    inputs: Mapping[str, Arrays],
+    vocoder: Path,
+    reference: Runtime,
+) -> Runtime:
+    if runtime == EAGER:
+        return reference if precision == "FP32" else eager(path, precision)
+    if runtime == COMPILED:
+        return Eager(checkpoint, compiling=True)
+    if runtime == OURS:
+        return openvino(path, precision, vocoder)
+    with TemporaryDirectory() as scratch:
         runtimes.export(checkpoint, inputs, Path(scratch))
-        loaded[ONNX, "FP32"] = Exported(Path(scratch))
-        calls = {}
-        for (name, precision), runtime in loaded.items():
-            for work, call in calls_of(runtime, sentence, inputs).items():
-                if precision == "FP32" or work in AFFECTED[precision]:
-                    calls[name, precision, work] = call
-        decoders = {
-            EXTERNAL_CACHE: runtimes.openvino_external_cache(checkpoint, folders["FP16"], **FP32_PROPERTIES),
-            NO_CACHE: runtimes.NoCacheDecoder(loaded[OURS, "FP32"].decoder),
-        }
-        for name, decoder in decoders.items():
-            calls[name, "FP32", TOKENS] = decoding_calls(decoder, inputs)[TOKENS]
-        timings = bench.interleave(calls, rounds)
-    sizes_mb = {key: bench.size_mb(path) for key, path in weights_of.items()}
-    return [_row(key, timings, sizes_mb.get(key[:2]), label) for key in timings]
-
-
-def _row(key: tuple[str, str, str], timings: Mapping, model_mb: float | None, label: str | None) -> dict:
-    runtime, precision, work = key
-    torch_timings = [timing for (name, _, other), timing in timings.items() if name in PYTORCH and other == work]
-    fastest = min(torch_timings, key=lambda x: x.median_ms)
-    amount, unit = rate(work)
-    options = {"amount": amount, "unit": unit, "torch": fastest, "model_mb": model_mb, "label": label}
-    return bench.row(runtime, precision, names()[work], timings[key], **options)
+        return Exported(Path(scratch))
 
 
 def once(runtime: str, path: Path, precision: str, sentence: Sentence) -> None:
@@ -223,7 +238,7 @@ def flops(synthesizer: nn.Module, sentence: Sentence) -> int:
 
 @bench.live
 def live(precisions: tuple[str, ...] = parts.PRECISIONS, rounds: int = 3) -> list[dict]:
-    """Speed rows of the tiny model, all in this process. precisions: of parts.PRECISIONS, with FP16."""
+    """Speed rows of the tiny model. precisions: of parts.PRECISIONS, with FP16."""
     checkpoint = weights.resolve(convert.MODELS["tiny"]["checkpoint"])
     return time_all(checkpoint, {precision: convert.prepare("tiny", precision) for precision in precisions}, rounds)
 

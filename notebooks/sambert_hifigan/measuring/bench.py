@@ -100,7 +100,7 @@ def measured(
     parts = [part for part in SINGLE_CALL if part in sentence.inputs]
     works = {_timed(part, sentence.seconds): part for part in (*parts, DURATIONS, STEPS, WHOLE, FIRST)}
     timed = [bench.Workload(name, sentence.seconds, UNIT) for name in works]
-    rows = bench.compare(settings, timed, rounds, label=label)
+    rows = bench.compare(settings, timed, rounds, label=label, memory=False)
     for row in rows:
         if row["runtime"] == OURS:
             folder = folders["INT8" if row["precision"] == "INT8" else "FP32"]
