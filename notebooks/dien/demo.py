@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from notebooks.dien import convert
 from notebooks.dien.data import HELD_OUT, MAX_HISTORY, movielens
-from notebooks.dien.figures import attention_picture
+from notebooks.dien.figures import CARTOONS, attention_picture
 from notebooks.dien.pipeline import ClickModel
 
 CANDIDATES = 500  # the most popular movies outside the history are ranked
@@ -23,7 +23,6 @@ ADVENTURES = (
     "Terminator, The (1984)",
     "Alien (1979)",
 )
-CARTOONS = ("Lion King, The (1994)", "Aladdin (1992)", "Beauty and the Beast (1991)", "Toy Story (1995)")
 INTRODUCTION = """# What would they watch next?
 
 The model ranks 500 popular movies by the probability that this person watches them next. Add or remove a movie, or take

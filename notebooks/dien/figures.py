@@ -16,6 +16,7 @@ from utils.charts import FILL, INK, LINE, PICTURE, TEXT, VOICE, arrows, box
 
 BAR = "#d97a00"
 LAYERS = "#fff1dc"
+CARTOONS = ("Lion King, The (1994)", "Aladdin (1992)", "Beauty and the Beast (1991)", "Toy Story (1995)")
 
 
 def network_picture() -> Figure:
@@ -135,9 +136,18 @@ def _short(title: str, length: int = 15) -> str:
 
 
 def main() -> None:
-    from notebooks.dien.demo import CARTOONS, rank
+    from notebooks.dien import convert
+    from notebooks.dien.data import movielens
+    from notebooks.dien.pipeline import ClickModel
 
-    ranked = [title for _, title, *_ in rank(1, list(CARTOONS))]
+    movies = movielens()
+    seen = [movies.movies.index(title) for title in CARTOONS]
+    history, category = np.array(seen) + 1, movies.category
+    candidates = movies.candidates(history, 500)
+    repeated = ([history] * len(candidates), [category[history]] * len(candidates))
+    model = ClickModel(convert.prepare("tiny"))
+    scores = model.score([1] * len(candidates), candidates, category[candidates], *repeated)
+    ranked = [movies.movies[movie - 1] for movie in candidates[np.argsort(-scores)]]
     ranking_thumbnail(CARTOONS, ranked, Path(__file__).with_name("thumbnail.jpg"))
 
 

@@ -3,7 +3,7 @@
 from matplotlib.image import imread
 
 from notebooks.dien import figures
-from notebooks.dien.demo import CARTOONS
+from notebooks.dien.figures import CARTOONS
 
 
 def test_the_thumbnail_has_the_size_of_the_catalogue(tmp_path):
