@@ -74,8 +74,9 @@ class Child:
     def __init__(self, what: str = "The work", ram_gb: float = 0) -> None:
         check(ram_gb=ram_gb, what=what)
         self.what, self.ram_gb, self.peak_gb = what, ram_gb, 0.0
-        spec = getattr(sys.modules["__main__"], "__spec__", None)  # None for a script or a notebook
-        start = {"path": [*map(str, sys.path), str(ROOT)], "main": spec and spec.name, "parent": os.getpid()}
+        spec = getattr(sys.modules["__main__"], "__spec__", None)
+        self._main = spec and spec.name  # None for a script or a notebook
+        start = {"path": [*map(str, sys.path), str(ROOT)], "main": self._main, "parent": os.getpid()}
         # Notebook kernels ask for colours; the child writes to a log.
         environment = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "CLICOLOR_FORCE")}
         # -P: else the folder of child.py would come first, and its select.py hide Python's module of that name.
@@ -103,7 +104,7 @@ class Child:
         lambda), RuntimeError when the process was killed or died.
         """
         name = getattr(function, "__qualname__", "<no function>")
-        if "<" in name or function.__module__ == "__main__":
+        if "<" in name or (function.__module__ == "__main__" and not self._main):
             raise ValueError(
                 f"{name} cannot run in another process, which would have to "
                 "import it. Put it at the top level of a module (.py file)."

@@ -191,11 +191,11 @@ def test_a_child_prints_to_the_error_stream_and_without_colours(capfd, monkeypat
 def test_functions_of_a_module_that_python_started_by_name(tmp_path):
     """`python -m notebooks.<case>.measuring` passes its own functions to `bench.peak_rss_mb`."""
     (tmp_path / "measure.py").write_text(
-        "from utils import bench\n"
+        "from utils import bench, preflight\n"
         "def allocate():\n"
         "    bytes(1000)\n"
         "if __name__ == '__main__':\n"
-        "    print(bench.peak_rss_mb(allocate) > 1)\n"
+        "    print(bench.peak_rss_mb(allocate) > 1, preflight.in_child(allocate))\n"
     )
     environment = os.environ | {"PYTHONPATH": str(paths.ROOT)}
     for command in (["-m", "measure"], ["measure.py"]):
@@ -203,7 +203,7 @@ def test_functions_of_a_module_that_python_started_by_name(tmp_path):
             [sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
         )
         if command[0] == "-m":
-            assert done.stdout == "True\n", done.stderr
+            assert done.stdout == "True None\n", done.stderr
         else:  # a script cannot be imported
             assert "ValueError" in done.stderr and "at the top level of a module" in done.stderr
 
