@@ -154,41 +154,42 @@ def compare(
     warmup: int = 1,
     label: str | None = None,
     memory: bool = True,
+    together: bool = True,
 ) -> list[dict]:
-    """Speed rows of all settings, each in a process of its own, timed alternately.
+    """Speed rows of all settings, each in a process of its own on the same cores.
 
-    The processes live at the same time on the same cores, and one works while the others wait: the threads of several
-    runtimes in one process would disturb each other. `ratio_to_torch` is the median of the fastest accepted setting of
-    PyTorch divided by that of the row. `ratio_at_precision` is the same ratio to PyTorch at the row's own precision.
-    Settings that are not accepted have `accepted` False. `peak_rss_mb` is the most memory that the process has held so
-    far; memory=False leaves it out, where `start` loads more than the runtime needs. label: what the numbers are good
-    for, such as "random weights, speed only". In tests (ONCE) every call is timed once, in this process. Raises
-    ValueError for a workload that no setting has.
+    The processes live at the same time and are timed alternately; one works while the others wait, because the threads
+    of several runtimes in one process would disturb each other. With together=False one process ends before the next
+    begins, which takes little memory. `ratio_to_torch` is the median of the fastest accepted setting of PyTorch divided
+    by that of the row. `ratio_at_precision` is the same ratio to PyTorch at the row's own precision. Settings that are
+    not accepted have `accepted` False. `peak_rss_mb` is the most memory that the process has held so far; memory=False
+    leaves it out, where `start` loads more than the runtime needs. label: what the numbers are good for, such as
+    "random weights, speed only". In tests (ONCE) every call is timed once, in this process. Raises ValueError for a
+    workload that no setting has.
     """
+    timings: dict[str, dict[Setting, Timing]] = {workload.name: {} for workload in workloads}
+    peaks_mb: dict[tuple[str, Setting], float] = {}
+    known: dict[str, None] = {}
+    for group in [settings] if together else tqdm([[setting] for setting in settings], desc="timed", disable=None):
+        with ExitStack() as stack:
+            processes = {setting: _process(stack, setting) for setting in group}
+            names = {setting: process(_start, setting) for setting, process in processes.items()}
+            known |= dict.fromkeys(name for own in names.values() for name in own)
+            for work, measured in timings.items():
+                samplers = {s: partial(process, _time, s, work) for s, process in processes.items() if work in names[s]}
+                if samplers:
+                    measured |= _alternately(samplers, rounds, warmup, PROCESS_PAUSE_S)
+                    peaks_mb |= {(work, setting): processes[setting](peak_bytes) / 1e6 for setting in samplers}
+    if missing := [work for work, measured in timings.items() if not measured]:
+        raise ValueError(f"No setting has the workload {missing[0]!r}. There are: {', '.join(known)}.")
     rows = []
-    with ExitStack() as stack:
-        processes = {setting: _process(stack, setting) for setting in settings}
-        names = {setting: process(_start, setting) for setting, process in processes.items()}
-        for workload in tqdm(workloads, desc="timed", disable=None):
-            samplers = {
-                s: partial(p, _time, s, workload.name) for s, p in processes.items() if workload.name in names[s]
-            }
-            if not samplers:
-                known = ", ".join(dict.fromkeys(name for own in names.values() for name in own))
-                raise ValueError(f"No setting has the workload {workload.name!r}. There are: {known}.")
-            timings = _alternately(samplers, rounds, warmup, PROCESS_PAUSE_S)
-            for setting, timing in timings.items():
-                options = {
-                    "amount": workload.amount,
-                    "unit": workload.unit,
-                    "model_mb": setting.model_mb,
-                    "label": label,
-                }
-                peak_mb = processes[setting](peak_bytes) / 1e6 if memory else None
-                measured = row(
-                    setting.runtime, setting.precision, workload.name, timing, peak_rss_mb=peak_mb, **options
-                )
-                rows.append(measured | _ratios(setting, timings) | ({} if setting.accepted else {"accepted": False}))
+    for workload in workloads:
+        for setting, timing in timings[workload.name].items():
+            work = {"amount": workload.amount, "unit": workload.unit, "label": label}
+            sizes = {"peak_rss_mb": peaks_mb[workload.name, setting] if memory else None, "model_mb": setting.model_mb}
+            measured = row(setting.runtime, setting.precision, workload.name, timing, **work, **sizes)
+            ratios = _ratios(setting, timings[workload.name])
+            rows.append(measured | ratios | ({} if setting.accepted else {"accepted": False}))
     return rows
 
 

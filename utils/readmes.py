@@ -108,18 +108,21 @@ def results_page(title: str, sources: Sequence[Source]) -> str:
     for name, table in (("quality", compare.show), ("parity", _parity_table), ("speed", compare.timings)):
         for command, results in sources:
             if rows := results[name]:
-                parts += [f"## {name.capitalize()}", measured_on(command, results), table(rows).markdown()]
+                parts += [f"## {name.capitalize()}", measured_on(command, results, True), table(rows).markdown()]
                 if name == "speed" and results.get("notes"):
                     notes = (f"* {key}: {number(value, 4)}" for key, value in results["notes"].items())
                     parts.append("\n".join(notes))
     return "\n\n".join(_once(parts)) + "\n"
 
 
-def measured_on(command: str, results: Mapping) -> str:
+def measured_on(command: str, results: Mapping, extensions: bool = False) -> str:
+    """A sentence before a table. extensions: whether it lists those of the processor, such as AVX-512."""
     day = f" on {results['date']}" if "date" in results else ""
+    name, colon, _ = results["cpu"].partition(":")  # "name (family 6, model 167: AVX2, AVX-512)"
+    processor = f"{name})" if colon and not extensions else results["cpu"]
     return (
         f"Measured{day} by `{command}` with model {results['model']} on {results['device']} "
-        f"({results['cpu']}, {results['cores']} cores, OpenVINO {results['versions'].get('openvino', '?')}):"
+        f"({processor}, {results['cores']} cores, OpenVINO {results['versions'].get('openvino', '?')}):"
     )
 
 

@@ -21,7 +21,7 @@ from utils import preflight, report
 from utils.files import replaced
 from utils.paths import ROOT
 
-SAMPLED_S = 0.25  # between two looks at the memory
+SAMPLED_S = 0.5  # between two looks at the memory
 
 
 class CellFailed(RuntimeError):
@@ -31,7 +31,7 @@ class CellFailed(RuntimeError):
 class PeakMemory:
     """The most memory in GB that the processes started in the `with` block by this one take together.
 
-    It is sampled, and memory that processes share counts in each of them.
+    It is sampled. On Linux, memory that several processes share, such as libraries, counts once.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,8 @@ class PeakMemory:
             total = 0
             for child in set(process.children(recursive=True)) - self._earlier:
                 with suppress(psutil.Error):  # it has ended
-                    total += child.memory_info().rss
+                    info = child.memory_full_info()
+                    total += getattr(info, "pss", info.rss)
             self.gb = max(self.gb, total / preflight.GB)
 
 

@@ -292,6 +292,15 @@ def test_each_setting_has_a_process_and_they_alternate(tmp_path, monkeypatch):
     assert rows[0]["ratio_to_torch"] is rows[0]["ratio_at_precision"] is None
 
 
+def test_settings_may_be_timed_one_after_the_other(tmp_path, monkeypatch):
+    file = tmp_path / "calls"
+    monkeypatch.setattr(bench, "PROCESS_PAUSE_S", 0)
+    peer = bench.Setting("torch eager", "FP32", processes, (str(file),))
+    rows = bench.compare([peer, OURS], WORK[:1], rounds=2, together=False)
+    assert len(set(file.read_text(encoding="ascii").split())) == 1
+    assert rows[1]["ratio_to_torch"] == rows[0]["median_ms"] / rows[1]["median_ms"]
+
+
 def prepared(file: str) -> dict:
     def note(word: str) -> None:
         with open(file, "a", encoding="ascii") as stream:

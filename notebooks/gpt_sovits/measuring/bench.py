@@ -115,11 +115,16 @@ def weight_folders(checkpoint: Path, folders: Mapping[str, Path]) -> dict[Key, P
 
 
 def time_all(
-    checkpoint: Path, folders: Mapping[str, Path], rounds: int, compiling: bool = False, label: str | None = None
+    checkpoint: Path,
+    folders: Mapping[str, Path],
+    rounds: int,
+    compiling: bool = False,
+    label: str | None = None,
+    together: bool = True,
 ) -> list[dict]:
     """Speed rows of every runtime and part, each runtime in a process of its own; folders: see `weight_folders`.
 
-    compiling: whether torch.compile is among the runtimes.
+    compiling: whether torch.compile is among the runtimes. together: see `bench.compare`.
     """
     fp16 = folders["FP16"]
     with TemporaryDirectory() as scratch:
@@ -132,7 +137,7 @@ def time_all(
             for key, path in paths.items()
         ]
         timed = [bench.Workload(name, *rate(work)) for work, name in names().items()]
-        return bench.compare(settings, timed, rounds, label=label, memory=False)
+        return bench.compare(settings, timed, rounds, label=label, memory=False, together=together)
 
 
 def start(runtime: str, precision: str, path: Path, checkpoint: Path, fp16: Path, vocoder: Path) -> dict[str, Callable]:
@@ -240,7 +245,8 @@ def flops(synthesizer: nn.Module, sentence: Sentence) -> int:
 def live(precisions: tuple[str, ...] = parts.PRECISIONS, rounds: int = 3) -> list[dict]:
     """Speed rows of the tiny model. precisions: of parts.PRECISIONS, with FP16."""
     checkpoint = weights.resolve(convert.MODELS["tiny"]["checkpoint"])
-    return time_all(checkpoint, {precision: convert.prepare("tiny", precision) for precision in precisions}, rounds)
+    folders = {precision: convert.prepare("tiny", precision) for precision in precisions}
+    return time_all(checkpoint, folders, rounds, together=False)
 
 
 def converted(checkpoint: Path, folder: Path, group_size: int) -> dict[str, Path]:

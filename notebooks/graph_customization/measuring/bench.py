@@ -78,7 +78,8 @@ def generation(
 ) -> list[dict]:
     """Speed rows: time to the first token and decoding, of OpenVINO and of other runtimes.
 
-    folders: IR folders by precision, "FP16" and "INT4". compiling: whether torch.compile is among the runtimes.
+    folders: IR folders by precision, "FP16" and "INT4". compiling: whether torch.compile is among the runtimes; then
+    all are timed alternately, which takes 10 GB of memory.
     """
     settings = []
     for weights, folder in folders.items():
@@ -90,7 +91,7 @@ def generation(
         ]
     settings += llm_speed.torch_settings(convert.checkpoint_folder(model), compiling)
     settings.append(llm_speed.onnx_setting(convert.prepare_onnx(model)))
-    return bench.compare(settings, llm_speed.WORKLOADS, rounds)
+    return bench.compare(settings, llm_speed.WORKLOADS, rounds, together=compiling)
 
 
 def limits(rows: list[dict], folder: Path) -> dict[str, float]:

@@ -80,7 +80,8 @@ def measured(
     """Speed rows of every runtime and sub-model, for a sentence of the first speaker, each runtime in its own process.
 
     voice: a checkpoint folder. folders: its IR at "FP32" and optionally "INT8". compiling: whether torch.compile is
-    among the runtimes. BF16 and INT8 apply to the vocoder only. BF16 is measured if the processor supports it.
+    among the runtimes; then all are timed alternately. BF16 and INT8 apply to the vocoder only. BF16 is measured if the
+    processor supports it.
     """
     both = (voice, folders["FP32"])
     settings = [
@@ -100,7 +101,7 @@ def measured(
     parts = [part for part in SINGLE_CALL if part in sentence.inputs]
     works = {_timed(part, sentence.seconds): part for part in (*parts, DURATIONS, STEPS, WHOLE, FIRST)}
     timed = [bench.Workload(name, sentence.seconds, UNIT) for name in works]
-    rows = bench.compare(settings, timed, rounds, label=label, memory=False)
+    rows = bench.compare(settings, timed, rounds, label=label, memory=False, together=compiling)
     for row in rows:
         if row["runtime"] == OURS:
             folder = folders["INT8" if row["precision"] == "INT8" else "FP32"]
