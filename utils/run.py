@@ -99,6 +99,7 @@ def execute(notebook: Path, environment: dict[str, str], save: Path | None = Non
         extra_arguments=["--log-level=ERROR", "--InteractiveShell.colors=nocolor"],
         resources={"metadata": {"path": str(notebook.parent)}},
         coalesce_streams=True,  # only the end of a progress bar stays
+        record_timing=False,  # it would change every cell in every run
         on_cell_start=starts,
         on_cell_executed=ends,
     )
