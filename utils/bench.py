@@ -203,7 +203,18 @@ def _process(stack: ExitStack, setting: Setting) -> Callable:
     if os.environ.get(ONCE):
         stack.callback(_STARTED.pop, setting, None)
         return lambda function, *arguments: function(*arguments)
-    return stack.enter_context(preflight.Child(f"Timing {setting.runtime} at {setting.precision}")).call
+    log = stack.enter_context(tempfile.TemporaryFile())  # progress bars and warnings are no output of a notebook
+
+    def call(function: Callable, *arguments):
+        try:
+            return child.call(function, *arguments)
+        except RuntimeError as error:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - 2000))
+            error.add_note(f"The process printed last:\n{log.read().decode(errors='replace')}")
+            raise
+
+    child = stack.enter_context(preflight.Child(f"Timing {setting.runtime} at {setting.precision}", log=log))
+    return call
 
 
 def _start(setting: Setting) -> list[str]:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from pickle import UnpicklingError
+from typing import BinaryIO
 
 import psutil
 
@@ -68,10 +69,11 @@ class Child:
     """A fresh process that calls importable functions one after another, and keeps what they leave in their modules.
 
     Use it in a `with` statement: all its memory is free again at the end. what: the work, as messages call it. ram_gb:
-    memory that the work needs; it is checked first (NotEnough), and named in the message when it was not enough.
+    memory that the work needs; it is checked first (NotEnough), and named in the message when it was not enough. log:
+    an open file for what the process prints, in place of the error stream.
     """
 
-    def __init__(self, what: str = "The work", ram_gb: float = 0) -> None:
+    def __init__(self, what: str = "The work", ram_gb: float = 0, log: BinaryIO | None = None) -> None:
         check(ram_gb=ram_gb, what=what)
         self.what, self.ram_gb, self.peak_gb = what, ram_gb, 0.0
         spec = getattr(sys.modules["__main__"], "__spec__", None)
@@ -81,7 +83,8 @@ class Child:
         environment = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "CLICOLOR_FORCE")}
         # -P: else the folder of child.py would come first, and its select.py hide Python's module of that name.
         command = [sys.executable, "-P", str(CHILD)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log}
+        self._process = subprocess.Popen(command, env=environment, **pipes)
         self._process.stdin.write(json.dumps(start).encode() + b"\n")
 
     @property

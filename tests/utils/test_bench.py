@@ -328,6 +328,24 @@ def test_a_setting_that_cannot_start_raises_its_error():
         bench.compare([bench.Setting("openvino", "FP32", broken)], WORK)
 
 
+def noisy() -> dict:
+    print("Loading ...", flush=True)
+    return sleeping(first=0.001)
+
+
+def dying() -> dict:
+    print("the last words", flush=True)
+    os._exit(7)
+
+
+def test_what_a_setting_prints_is_shown_only_when_its_process_dies(capfd):
+    bench.compare([bench.Setting("openvino", "FP32", noisy)], WORK[:1], rounds=1)
+    assert capfd.readouterr() == ("", "")
+    with pytest.raises(RuntimeError, match="ended with status 7") as failure:
+        bench.compare([bench.Setting("openvino", "FP32", dying)], WORK[:1])
+    assert "the last words" in failure.value.__notes__[0]
+
+
 def test_a_workload_that_no_setting_has_is_an_error(monkeypatch):
     monkeypatch.setenv(bench.ONCE, "1")
     with pytest.raises(ValueError, match="No setting has the workload 'third'. There are: first, second"):
