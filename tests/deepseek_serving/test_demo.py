@@ -196,7 +196,7 @@ def test_eight_run_together_on_the_real_server_and_its_prefix_caching_is_switche
         seen = list(demo.answer_all(backend, slots, length))
         assert max(metrics.get("llm_requests_running", 0) for metrics in seen) == 8
         assert sum(slot.tokens for slot in slots) == 8 * length < seen[-1]["llm_generated_tokens_total"]
-        assert all(slot.text.startswith("In") for slot in slots)
+        assert all(len(slot.text.split()) > 20 for slot in slots)  # which words, depends on the processor's rounding
         speeds[caching] = demo.tokens_per_second(slots)
         assert repository.read(backend._repository).options.enable_prefix_caching == (caching == "on")
         assert backend.caching == caching and "smollm2" not in backend.title and "local server" in backend.title

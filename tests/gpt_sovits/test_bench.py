@@ -308,9 +308,9 @@ def test_operations_are_those_of_the_layers(ir):
 def test_the_notebook_measures_the_tiny_model(checkpoint, ir, monkeypatch):
     monkeypatch.setattr(bench.weights, "resolve", lambda name: {"gpt_sovits_tiny": checkpoint}[name])
     monkeypatch.setattr(bench.convert, "prepare", lambda model, precision: ir / model / precision)
-    monkeypatch.setattr(bench, "time_all", lambda *given: given)
+    monkeypatch.setattr(bench, "time_all", lambda *given, together: (*given, together))
     tiny = {precision: ir / "tiny" / precision for precision in ("FP16", "INT8")}
-    assert bench.live.__wrapped__(("FP16", "INT8"), rounds=2) == (checkpoint, tiny, 2)
+    assert bench.live.__wrapped__(("FP16", "INT8"), rounds=2) == (checkpoint, tiny, 2, False)
 
 
 def test_all_precisions_are_converted(checkpoint, tmp_path, monkeypatch):

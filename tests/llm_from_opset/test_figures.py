@@ -12,7 +12,7 @@ def test_every_operation_of_the_graph_is_a_part_of_an_executed_one(precision, ki
     sources = {row.kind: row.sources for row in rows}
     assert sorted(sources["RMS"]) == ["Add", "Divide", "Multiply", "Multiply", "Power", "ReduceMean", "Sqrt"]
     assert "Concat" in sources["RoPE"] and "Slice" in sources["RoPE"]
-    assert {"Gather", "Concat", "Broadcast", "ScaledDotProductAttention"} <= set(sources["ScaledDotProductAttention"])
+    assert {"Concat", "Broadcast", "ScaledDotProductAttention"} <= set(sources["ScaledDotProductAttention"])
     products = [row for row in rows if row.kind == "FullyConnected"]
     assert len(products) == 7 and {row.weights for row in products} == {kind}
     texts = [text.get_text() for text in figures.fusion(rows).axes[0].texts]
