@@ -1,10 +1,11 @@
 """Fixtures for all tests."""
 
 import os
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
+from utils import demo
 from utils.setup import browser
 
 
@@ -16,6 +17,18 @@ def chromium() -> str:
         sentence = f"No Chromium here: `{browser.command()}` brings it."
         pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)
     return found
+
+
+@pytest.fixture(scope="module")
+def serve_demo():
+    """A function that serves the page of a demo until the module's tests are over, and returns its address."""
+    with ExitStack() as stack:
+
+        def serve(blocks) -> str:
+            stack.callback(blocks.close)
+            return demo.start(blocks)
+
+        yield serve
 
 
 @pytest.fixture

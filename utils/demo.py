@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from utils.paths import ROOT
@@ -72,6 +73,20 @@ def start(blocks, port: int | None = None) -> str:
         taken = f"Port {port} is taken" if port else "No port from 7860 on is free"
         raise OSError(f"{taken}. Close the demo that uses it, or choose another with --port.") from error
     return address
+
+
+@contextmanager
+def shown_errors(kinds: tuple[type[Exception], ...] = (ValueError, OSError)) -> Iterator[None]:
+    """For the functions of a page: the visitor sees the messages of these exceptions, which are written for users.
+
+    Other exceptions are logged with a traceback.
+    """
+    import gradio as gr
+
+    try:
+        yield
+    except kinds as error:
+        raise gr.Error(str(error)) from error
 
 
 def picture_file(height: int):

@@ -19,7 +19,7 @@ import httpx
 from notebooks.deepseek_serving import convert
 from notebooks.deepseek_serving.pipeline import Client, ServerError, Stream
 from notebooks.deepseek_serving.server import repository, serve
-from utils.demo import run_in_background
+from utils.demo import run_in_background, shown_errors
 from utils.tables import Table
 
 MAX_CHARACTERS = 4000  # of a question
@@ -129,10 +129,8 @@ def _eight_clients(demo: gr.Blocks, backend: Backend, running: dict) -> None:
             slot.close()
 
     def switch(choice: str) -> str:
-        try:
+        with shown_errors(SHOWN_ERRORS):
             backend.switch_caching(choice == "on")
-        except SHOWN_ERRORS as error:
-            raise gr.Error(str(error)) from error
         return tiles_html([], {}, f"The server has loaded the model again, with prefix caching {choice}.")
 
     inputs, outputs = [tokens, instructions, runs, *questions], [*answers, tiles, runs, table]

@@ -13,6 +13,7 @@ from notebooks.dien import convert
 from notebooks.dien.data import HELD_OUT, MAX_HISTORY, movielens
 from notebooks.dien.figures import CARTOONS, attention_picture
 from notebooks.dien.pipeline import ClickModel
+from utils.demo import shown_errors
 
 CANDIDATES = 500  # the most popular movies outside the history are ranked
 ROWS_SHOWN = 10
@@ -61,18 +62,14 @@ def make_demo(model: str = "tiny", device: str = "CPU", ir: Path | None = None) 
         ranked = gr.State()  # the user and the history that the table belongs to
 
         def show_history(user: int | None) -> list[str]:
-            try:
+            with shown_errors():
                 return history_of(user)
-            except ValueError as error:
-                raise gr.Error(str(error)) from error
 
         def show_ranking(user: int | None, titles: list[str]) -> tuple[list[list], Figure, tuple]:
-            try:
+            with shown_errors():
                 rows = rank(user, titles, device, ir)
                 shown = [[*others, f"{score:.3f}"] for *others, score in rows]
                 return shown, attention_of(user, titles, rows[0][1], device, ir), (user, titles)
-            except (ValueError, OSError) as error:  # others stay tracebacks in the log
-                raise gr.Error(str(error)) from error
 
         def show_attention(ranked: tuple, event: gr.SelectData) -> Figure:
             user, titles = ranked

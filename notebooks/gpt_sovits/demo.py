@@ -15,6 +15,7 @@ from notebooks.gpt_sovits import convert
 from notebooks.gpt_sovits.data.voices import SAMPLES, Voice, read_voices
 from notebooks.gpt_sovits.figures import stage_bars
 from notebooks.gpt_sovits.pipeline import MAX_SPEED, MIN_SPEED, Timings, VoiceCloner, audio_io
+from utils.demo import shown_errors
 from utils.speech.listening import prepare_encoder
 from utils.speech.sound import read, same_loudness, to_int16
 from utils.speech.speaker_encoder import SAMPLE_RATE, Voiceprint, resampled
@@ -77,12 +78,10 @@ def make_demo(model: str = "tiny", device: str = "CPU", samples: Path = SAMPLES)
         gr.Examples([[x] for x in TEXTS], [text], label="Texts to try")
 
         def respond(voice, words, consent, text, language, seed, speed) -> Iterator[tuple]:
-            try:
+            with shown_errors():
                 check(voice, words, consent, text)
                 options = {"language": language, "seed": seed, "speed": speed}
                 yield from speak(_cloner(model, device), voice, words, text, Path(folder.name), offered, **options)
-            except (ValueError, OSError) as error:  # for visitors; others stay tracebacks in the log
-                raise gr.Error(str(error)) from error
 
         def open_page() -> Iterator[tuple]:
             cloner, sample = _cloner(model, device), (str(example.recording), example.words)

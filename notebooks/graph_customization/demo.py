@@ -17,6 +17,7 @@ from notebooks.graph_customization import convert
 from notebooks.graph_customization.figures import before_and_after, prompt_curve, race
 from notebooks.graph_customization.pipeline import InsertSlice, InsertWeights, SelectGreedy, customize
 from utils import report
+from utils.demo import shown_errors
 from utils.models.llm import TEXT, Session
 from utils.tables import number
 
@@ -211,12 +212,10 @@ def _perplexities(model: str) -> str:
 
 
 def _with_messages(function: Callable[..., Iterator]) -> Callable[..., Iterator]:
-    """The same function, whose ValueError and OSError the visitor sees as messages."""
+    """The same function, whose errors the visitor sees as messages."""
 
     def shown(*args) -> Iterator:
-        try:
+        with shown_errors():
             yield from function(*args)
-        except (ValueError, OSError) as error:  # their messages are for users; others are logged with a traceback
-            raise gr.Error(str(error)) from error
 
     return shown

@@ -15,7 +15,7 @@ from notebooks.janus_pro import convert
 from notebooks.janus_pro.data import held_out, held_out_prompts
 from notebooks.janus_pro.figures import framed, token_grid
 from notebooks.janus_pro.pipeline import Answer, Janus, Timings
-from utils.demo import picture_file, run_in_background
+from utils.demo import picture_file, run_in_background, shown_errors
 
 MAX_CHARACTERS = 2000  # of a question or a prompt
 MAX_ANSWER_TOKENS = 256
@@ -79,10 +79,8 @@ def _ask_tab(model: str, device: str) -> tuple[list, list, Callable]:
     gr.Examples(questions(), [picture, question], label="Held-out pictures and questions")
 
     def respond(path: str | None, text: str) -> Iterator[tuple[str, str, str]]:
-        try:
+        with shown_errors():
             yield from answering(_janus(model, device), path, text)
-        except (ValueError, OSError) as error:  # messages of this collection; other errors stay tracebacks in the log
-            raise gr.Error(str(error)) from error
 
     inputs, outputs = [picture, question], [answer, reasoning, speed]
     for event, name in ((send.click, "ask"), (question.submit, False)):
@@ -112,11 +110,9 @@ def _draw_tab(model: str, device: str) -> tuple[list, list, list, Callable]:
     gr.Examples(sentences(), [prompt], label="Held-out sentences")
 
     def respond(text: str, seed: float, guidance: float) -> Iterator[tuple]:
-        try:
+        with shown_errors():
             for pictures, tokens, speed in drawing(_janus(model, device), text, seed, guidance):
                 yield *pictures, tokens, speed
-        except (ValueError, OSError) as error:
-            raise gr.Error(str(error)) from error
 
     inputs, outputs = [prompt, seed, guidance], [*shown, tokens, speed]
     for event, name in ((make.click, "draw"), (prompt.submit, False)):

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from notebooks.llm_from_opset import convert
 from notebooks.llm_from_opset.figures import executed, first_layer, fusion
 from notebooks.llm_from_opset.pipeline import PRECISIONS, Checkpoint, build
+from utils.demo import shown_errors
 from utils.models.llm import Session
 
 COLUMNS = ["attention", "MLP", "to build, s", "weights, MB", "prompt tokens", "first token, ms", "tokens/s after that"]
@@ -85,12 +86,10 @@ def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
 
     def shown(question: str, attention: str, mlp: str, length: float) -> Iterator[tuple]:
         sent = False
-        try:
+        with shown_errors():
             for text, rows, figure in answer(question, attention, mlp, int(length), models):
                 yield text, rows, gr.skip() if sent else figure
                 sent = True
-        except ValueError as error:
-            raise gr.Error(str(error)) from error
 
     with gr.Blocks(title="A language model from operations") as demo:
         gr.Markdown(

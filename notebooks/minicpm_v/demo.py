@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import cache
 
 import gradio as gr
@@ -14,7 +14,7 @@ from notebooks.minicpm_v import convert
 from notebooks.minicpm_v.data import held_out, small_words
 from notebooks.minicpm_v.figures import POSTER, draw_slices, enlarged
 from notebooks.minicpm_v.pipeline import Answer, Timings, Turn, VisionChat, open_picture
-from utils.demo import picture_file, run_in_background
+from utils.demo import picture_file, run_in_background, shown_errors
 
 MAX_CHARACTERS = 2000  # of a question
 MAX_ANSWER_TOKENS = 256
@@ -57,7 +57,7 @@ def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
         gr.HTML("<style>.pixels img {object-fit: contain; image-rendering: pixelated}</style>", padding=False)
 
         def show(path: str | None) -> list:
-            with _messages():
+            with shown_errors():
                 looks = [look(path, sliced, model, device) if path else (None, "") for sliced in COLUMNS]
             return [part for pair in looks for part in pair]
 
@@ -67,7 +67,7 @@ def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
             pairs = zip(columns[::2], columns[1::2], strict=True)
             columns = {sliced: [messages, turns, ""] for sliced, (messages, turns) in zip(COLUMNS, pairs, strict=True)}
             asked = {"role": "user", "content": text}
-            with _messages():
+            with shown_errors():
                 for sliced, (messages, turns, _) in list(columns.items()):
                     turns = list(turns)
                     for answer, speed in stream(_chat(model, device, sliced), new, text, turns, sliced):
@@ -85,15 +85,6 @@ def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
             event(respond, inputs, outputs, api_name=name, concurrency_id="chat")
         clear.click(lambda: ["", None, *([], [], "") * len(COLUMNS)], None, outputs, api_name=False)
     return demo
-
-
-@contextmanager
-def _messages() -> Iterator[None]:
-    """The visitor sees the messages of this collection; other errors stay tracebacks in the log."""
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        raise gr.Error(str(error)) from error
 
 
 def look(path: str, slicing: bool, model: str = "tiny", device: str = "CPU") -> tuple[Image.Image, str]:

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from notebooks.sambert_hifigan import convert
 from notebooks.sambert_hifigan.figures import BREAKS, mel_figure
 from notebooks.sambert_hifigan.pipeline import MAX_SPEED, MIN_SPEED, Spoken, Synthesizer
+from utils.demo import shown_errors
 from utils.speech import sound
 from utils.speech.listening import prepare_encoder
 from utils.speech.speaker_encoder import SAMPLE_RATE, Voiceprint
@@ -109,20 +110,16 @@ def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
         voices = gr.HTML()
 
         def respond(text, voice, speed, mode, recording, consent, play=True) -> Iterator[tuple]:
-            try:
+            with shown_errors():
                 speaker = embed_recording(recording, consent) if recording else voice
                 yield from speak(synthesizer, text, speaker, speed, mode == PIECEWISE, play)
-            except (ValueError, OSError) as error:  # their messages are for visitors; others stay in the log
-                raise gr.Error(str(error)) from error
 
         def open_page(*values) -> Iterator[tuple]:
             yield from respond(*values, play=False)  # a browser plays nothing before a click
 
         def respond_in_every_voice(text, speed) -> str:
-            try:
+            with shown_errors():
                 return every_voice(synthesizer, text, speed)
-            except ValueError as error:
-                raise gr.Error(str(error)) from error
 
         inputs = [text, voice, speed, mode, recording, consent]
         outputs = [first, whole, timings, picture, summary]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from time import perf_counter
 
 import gradio as gr
@@ -16,6 +14,7 @@ from notebooks.sdpa_enabling.convert import to_ir
 from notebooks.sdpa_enabling.figures import operations
 from notebooks.sdpa_enabling.network import SPELLINGS, Attention
 from notebooks.sdpa_enabling.pipeline import WITH_CACHE, analyse, fuse_attention, layer_types, make_stateful
+from utils.demo import shown_errors
 from utils.models.llm import FP32_PROPERTIES
 from utils.tables import number
 
@@ -63,24 +62,15 @@ def _measured(request: ov.InferRequest, x: np.ndarray, expected: np.ndarray) -> 
     return round(min(times[::2]), 1), round(min(times[1::2]), 2), number(difference)
 
 
-@contextmanager
-def _messages() -> Iterator[None]:
-    """Show the message of a ValueError on the page."""
-    try:
-        yield
-    except ValueError as error:
-        raise gr.Error(str(error)) from error
-
-
 def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
     """The Blocks of the demo, which show an answered example when the page opens. It needs no checkpoint."""
 
     def shown(spelling: str, tokens: float) -> tuple:
-        with _messages():
+        with shown_errors():
             return measure(spelling, tokens, device)
 
     def analysed(file: str | None) -> str:
-        with _messages():
+        with shown_errors():
             return analyse(file, device)[1] if file else ""
 
     with gr.Blocks(title="Fused attention") as demo:

@@ -13,6 +13,7 @@ import gradio as gr
 from notebooks.wav2lip import convert
 from notebooks.wav2lip.pipeline import PASTES, SAMPLE_RATE, LipSync, Report
 from notebooks.wav2lip.pipeline.media import read_sound, sound_seconds
+from utils.demo import shown_errors
 from utils.speech.espeak import synthesise
 from utils.speech.sound import write_wav
 
@@ -92,7 +93,7 @@ def make_demo(
             def show(done: int, total: int | None) -> None:
                 progress((done, total), unit="frames")
 
-            try:
+            with shown_errors():
                 if source == TYPED:
                     recording = say(text, voice, Path(folder.name) / "voice.wav")
                 report = speak(
@@ -106,8 +107,6 @@ def make_demo(
                     paste=paste,
                     progress=show,
                 )
-            except (ValueError, OSError) as error:  # others stay tracebacks in the log
-                raise gr.Error(str(error)) from error
             return str(report.path), about(report)
 
         face.change(select_face, face, [video, photo], api_name=False)

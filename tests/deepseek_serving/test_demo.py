@@ -40,10 +40,8 @@ def scripted(monkeypatch):
 
 
 @pytest.fixture
-def address(scripted):
-    blocks = demo.make_demo(url=scripted.url)
-    yield start(blocks)
-    blocks.close()
+def address(scripted, serve_demo):
+    return serve_demo(demo.make_demo(url=scripted.url))
 
 
 def test_thoughts_and_answer_are_messages_of_their_own(scripted):

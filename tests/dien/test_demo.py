@@ -10,10 +10,8 @@ from utils.demo import start
 
 
 @pytest.fixture(scope="module")
-def address():
-    blocks = demo.make_demo()
-    yield start(blocks)
-    blocks.close()
+def address(serve_demo):
+    return serve_demo(demo.make_demo())
 
 
 def test_the_ranking_is_sorted_and_knows_the_taste():

@@ -14,7 +14,6 @@ from notebooks.gpt_sovits.data.voices import Voice
 from notebooks.gpt_sovits.pipeline import Timings, VoiceCloner
 from notebooks.gpt_sovits.pipeline.audio_io import is_marked
 from tests.gpt_sovits import standin
-from utils.demo import start
 from utils.speech.sound import mp3, read, same_loudness
 
 WORDS = "The words that are said in the recording"
@@ -57,10 +56,8 @@ def samples(voice, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def address(samples):
-    blocks = demo.make_demo(samples=samples)
-    yield start(blocks)
-    blocks.close()
+def address(samples, serve_demo):
+    return serve_demo(demo.make_demo(samples=samples))
 
 
 def test_a_voice_is_cloned_only_with_consent():

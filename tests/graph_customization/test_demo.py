@@ -4,7 +4,6 @@ import pytest
 from gradio_client import Client
 
 from notebooks.graph_customization import demo
-from utils.demo import start
 
 SLICE, GREEDY, INT4 = demo.CUSTOMIZATIONS
 QUESTION = "What is the capital of France?"
@@ -17,15 +16,8 @@ def models():
 
 
 @pytest.fixture(scope="module")
-def address():
-    blocks = demo.make_demo()
-    yield start(blocks)
-    blocks.close()
-
-
-def last(generator):
-    *_, final = generator
-    return final
+def address(serve_demo):
+    return serve_demo(demo.make_demo())
 
 
 OUTPUT_MB = {SLICE: round(VOCABULARY_BYTES / 1e6, 3), GREEDY: 0}  # 8 bytes
@@ -33,7 +25,7 @@ OUTPUT_MB = {SLICE: round(VOCABULARY_BYTES / 1e6, 3), GREEDY: 0}  # 8 bytes
 
 @pytest.mark.parametrize("choice", [SLICE, GREEDY])
 def test_customization_does_not_change_the_answer(models, choice):
-    (base, custom), rows, report, figure = last(demo.answer(QUESTION, choice, 16, models))
+    (base, custom), rows, report, figure = list(demo.answer(QUESTION, choice, 16, models))[-1]
     assert "Paris" in base
     assert custom == base
     assert [row[0] for row in rows] == ["as exported", "customized"]
@@ -54,11 +46,11 @@ def test_answers_grow_while_they_are_made(models):
 )
 def test_bad_input_is_an_error(models, prompt, choice, message):
     with pytest.raises(ValueError, match=message):
-        last(demo.answer(prompt, choice, 8, models))
+        list(demo.answer(prompt, choice, 8, models))
 
 
 def test_better_weights_repair_an_answer_and_the_report_has_the_perplexities(models):
-    (base, custom), _, report, _ = last(demo.answer(QUESTION, INT4, 16, models))
+    (base, custom), _, report, _ = list(demo.answer(QUESTION, INT4, 16, models))[-1]
     assert custom == "The capital of France is Paris." != base
     assert report.splitlines()[1].startswith("InsertWeights: changed")
     assert "30.3 as exported, 28 with the better weights" in report

@@ -10,7 +10,6 @@ from PIL import Image
 
 from notebooks.janus_pro import demo
 from notebooks.janus_pro.pipeline import Timings
-from utils.demo import start
 
 SPEED = re.compile(r"^(\d+) tokens?.*, the first after \d+\.\d\d s")
 
@@ -33,10 +32,8 @@ def photos(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def address():
-    blocks = demo.make_demo()
-    yield start(blocks)
-    blocks.close()
+def address(serve_demo):
+    return serve_demo(demo.make_demo())
 
 
 def test_an_answer_comes_in_pieces(janus, photos):

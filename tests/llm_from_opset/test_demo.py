@@ -3,7 +3,6 @@
 import pytest
 
 from notebooks.llm_from_opset import demo
-from utils.demo import start
 
 
 @pytest.fixture(scope="module")
@@ -12,20 +11,13 @@ def models():
 
 
 @pytest.fixture(scope="module")
-def address():
-    blocks = demo.make_demo()
-    yield start(blocks)
-    blocks.close()
-
-
-def last(generator):
-    *_, final = generator
-    return final
+def address(serve_demo):
+    return serve_demo(demo.make_demo())
 
 
 def test_precisions_decide_about_weights_and_the_answer_is_right(models):
     (text, rows, figure), (_, smaller, _) = (
-        last(demo.answer(demo.QUESTIONS[0], attention, "INT4", 16, models)) for attention in ("FP16", "INT8")
+        list(demo.answer(demo.QUESTIONS[0], attention, "INT4", 16, models))[-1] for attention in ("FP16", "INT8")
     )
     assert "Paris" in text and rows[0][:2] == ["FP16", "INT4"] and rows[0][4] == 37
     assert rows[0][3] > smaller[0][3] > 80 and all(value > 0 for value in rows[0][2:])
@@ -39,7 +31,7 @@ def test_precisions_decide_about_weights_and_the_answer_is_right(models):
 )
 def test_bad_input_is_an_error(models, question, attention, message):
     with pytest.raises(ValueError, match=message):
-        last(demo.answer(question, attention, "INT4", 8, models))
+        list(demo.answer(question, attention, "INT4", 8, models))
 
 
 def test_a_visitor_finds_an_answered_example_and_asks_on(address, visit):

@@ -14,7 +14,6 @@ from PIL import Image
 from notebooks.minicpm_v import demo
 from notebooks.minicpm_v.pipeline import Answer, Timings, VisionChat
 from tests.minicpm_v import small
-from utils.demo import start
 
 SPEED = re.compile(
     r"^\d+ tokens?, .*the first after \d+\.\d\d s, of which \d+\.\d\d s for (\d+) pieces? of the picture"
@@ -49,10 +48,8 @@ def pictures(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def address():
-    blocks = demo.make_demo()
-    yield start(blocks)
-    blocks.close()
+def address(serve_demo):
+    return serve_demo(demo.make_demo())
 
 
 def test_the_slices_are_drawn_over_the_picture(pictures):

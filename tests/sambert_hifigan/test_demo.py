@@ -13,7 +13,6 @@ from gradio_client import Client, handle_file
 from notebooks.sambert_hifigan import demo
 from notebooks.sambert_hifigan.pipeline import Spoken
 from tests.sambert_hifigan.small import NAMES, RATE, embedding
-from utils.demo import start
 from utils.paths import ROOT
 from utils.speech import sound
 
@@ -57,10 +56,8 @@ def recordings(tmp_path_factory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def address():
-    blocks = demo.make_demo()
-    yield start(blocks)
-    blocks.close()
+def address(serve_demo):
+    return serve_demo(demo.make_demo())
 
 
 def played(html: str) -> np.ndarray:

@@ -7,14 +7,11 @@ import pytest
 from notebooks.sdpa_enabling import demo
 from notebooks.sdpa_enabling.convert import to_onnx
 from notebooks.sdpa_enabling.network import Attention
-from utils.demo import start
 
 
 @pytest.fixture(scope="module")
-def address():
-    blocks = demo.make_demo()
-    yield start(blocks)
-    blocks.close()
+def address(serve_demo):
+    return serve_demo(demo.make_demo())
 
 
 @pytest.mark.parametrize(

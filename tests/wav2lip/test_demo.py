@@ -13,7 +13,6 @@ from notebooks.wav2lip.pipeline import PASTES, LipSync, Report
 from notebooks.wav2lip.pipeline.media import read_frames, sound_seconds
 from tests.wav2lip.files import hopper, plain, sound, tone, video
 from utils import weights
-from utils.demo import start
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +37,8 @@ def small(generator_ir):
 
 
 @pytest.fixture(scope="module")
-def address(samples):
-    blocks = demo.make_demo(samples=samples)
-    yield start(blocks)
-    blocks.close()
+def address(samples, serve_demo):
+    return serve_demo(demo.make_demo(samples=samples))
 
 
 def test_pictures_are_bounded(samples, tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from notebooks.new_case import convert, data
 from notebooks.new_case.figures import digits_figure
 from notebooks.new_case.pipeline import DigitReader
+from utils.demo import shown_errors
 
 EXAMPLES = (0, 7, 42)
 
@@ -18,10 +19,8 @@ def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
     """The demo's page. It opens with the first example answered."""
 
     def answer(number: int | None) -> tuple[Figure, dict[str, float]]:
-        try:
+        with shown_errors():
             return read(number, model, device)
-        except (ValueError, OSError) as error:  # the visitor sees the message; other errors go to the log
-            raise gr.Error(str(error)) from error
 
     with gr.Blocks(title="Digits") as demo:
         gr.Markdown("# Which digit is it?\nThe model reads pictures of 8 x 8 pixels that training never saw.")

@@ -4,15 +4,12 @@ import pytest
 from gradio_client import Client
 
 from notebooks.new_case import convert, data, demo
-from utils.demo import start
 
 
 @pytest.fixture(scope="module")
-def address():
+def address(serve_demo):
     convert.prepare()  # without a checkpoint the tests end here
-    blocks = demo.make_demo()
-    yield start(blocks)
-    blocks.close()
+    return serve_demo(demo.make_demo())
 
 
 def test_it_reads_the_examples():
