@@ -193,9 +193,8 @@ def compare(
     return rows
 
 
-_STARTED: dict[
-    Setting, Mapping[str, Callable[[], object] | Prepared]
-] = {}  # the workloads of the settings in this process
+# The workloads of the settings that run in this process
+_STARTED: dict[Setting, Mapping[str, Callable[[], object] | Prepared]] = {}
 
 
 def _process(stack: ExitStack, setting: Setting) -> Callable:

@@ -11,12 +11,8 @@ its memory when it ends, and caches the result. Other notebooks with the same ch
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import openvino as ov
@@ -88,23 +84,6 @@ def prepare_wide(model: str = "tiny") -> Path:
     base = prepare(model, "FP16")
     name, arguments = f"{MODELS[model]['checkpoint']}-wide", {"vocabulary": QWEN_VOCABULARY}
     return cached_in_child(name, widen_head, base, checkpoint=base, arguments=arguments)
-
-
-def prepare_onnx(model: str = "tiny") -> Path:
-    """The INT4 model of ONNX Runtime GenAI, by its own builder, for the comparison of speed."""
-    checkpoint, name = checkpoint_folder(model), f"{MODELS[model]['checkpoint']}-onnx-int4"
-    versions = ("onnxruntime-genai", "onnx-ir")
-    return cached_in_child(name, to_onnx, checkpoint, checkpoint=checkpoint, versions=versions)
-
-
-def to_onnx(checkpoint: Path, folder: Path) -> None:
-    """Write ONNX Runtime GenAI's INT4 model of a transformers folder, with its own builder."""
-    with TemporaryDirectory() as scratch:
-        builder = [sys.executable, "-m", "onnxruntime_genai.models.builder"]
-        options = ["-p", "int4", "-e", "cpu", "-c", scratch, "-i", checkpoint, "-o", folder]
-        options += ["--extra_options", "prune_lm_head=true"]  # logits of the last token only, as with InsertSlice
-        offline = os.environ | {"HF_HUB_OFFLINE": "1"}  # all files are on disk
-        subprocess.run([*builder, *options], check=True, env=offline, capture_output=True)
 
 
 def widen_head(ir: Path, folder: Path) -> None:

@@ -13,6 +13,7 @@ import openvino as ov
 
 from notebooks.sdpa_enabling.pipeline import FUSED, fuse_attention, make_stateful
 from utils import bench, compare, preflight, report
+from utils.models import llm_speed
 from utils.models.llm import FP32_PROPERTIES, MODEL_XML, Session, perplexity, tokenize
 
 METRIC = "perplexity of 256 tokens"
@@ -106,11 +107,8 @@ def start_openvino(form: str, folder: Path) -> dict[str, Callable]:
 
 def start_torch(checkpoint: Path, attention: str, precision: str) -> dict[str, Callable]:
     import torch
-    from transformers import AutoModelForCausalLM
 
-    dtype = {"BF16": torch.bfloat16, "FP32": torch.float32}[precision]
-    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=dtype, attn_implementation=attention).eval()
-    cache = {}
+    model, cache = llm_speed.load_torch(checkpoint, precision, attention), {}
 
     def extend(ids: np.ndarray) -> None:
         with torch.inference_mode():

@@ -142,12 +142,13 @@ def start_onnx(folder: Path) -> dict[str, Callable]:
     return workloads(generate)
 
 
-def load_torch(checkpoint: Path, precision: str):
-    """The transformers model of a folder, at "FP32" or "BF16"."""
+def load_torch(checkpoint: Path, precision: str, attention: str = "sdpa"):
+    """The transformers model of a folder, at "FP32" or "BF16". attention: transformers' name of its implementation."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    return AutoModelForCausalLM.from_pretrained(checkpoint, dtype=getattr(torch, TORCH_TYPES[precision])).eval()
+    options = {"dtype": getattr(torch, TORCH_TYPES[precision]), "attn_implementation": attention}
+    return AutoModelForCausalLM.from_pretrained(checkpoint, **options).eval()
 
 
 def eager(model) -> Generate:

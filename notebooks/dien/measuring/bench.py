@@ -35,6 +35,11 @@ def load(source: Source) -> DIEN:
     return random_network(source) if isinstance(source, Config) else convert.load(source)
 
 
+def config_of(source: Source) -> Config:
+    """The sizes of a model."""
+    return source if isinstance(source, Config) else convert.load(source).config
+
+
 def random_batch(config: Config, rows: int, length: int) -> dict[str, np.ndarray]:
     """A random batch by input name; every history has `length` items."""
     rng = np.random.default_rng(rows)
@@ -172,7 +177,7 @@ def start_onnx(source: Source, length: int, batches: tuple[int, ...]) -> Workloa
 def start_openvino(path: Path, hint: str, source: Source, length: int, batches: tuple[int, ...]) -> Workloads:
     """The workloads of OpenVINO. hint: the arithmetic, "f32" or "bf16"."""
     model = ClickModel(path, INFERENCE_PRECISION_HINT=hint)
-    return full_histories(model.infer, load(source).config, length, batches)
+    return full_histories(model.infer, config_of(source), length, batches)
 
 
 def full_histories(run: Run, config: Config, length: int, batches: tuple[int, ...]) -> Workloads:
@@ -309,7 +314,7 @@ def main() -> None:
     with bench.exclusive() as load_at_start, TemporaryDirectory() as scratch:
         fp32 = convert.prepare("tiny", "FP32", LENGTH)
         paths = {"FP32": fp32, "INT8": convert.prepare("tiny", "INT8", LENGTH)}
-        config = convert.load("tiny").config
+        config = config_of("tiny")
         notes = compile_seconds(fp32)
         print("The tiny model at 100 steps, with torch.compile ...", flush=True)
         rows = batch_sizes("tiny", paths, LENGTH, BATCHES, rounds=9, compiling=True)

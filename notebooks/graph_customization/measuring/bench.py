@@ -89,8 +89,9 @@ def generation(
             llm_speed.openvino_setting("openvino sliced", precision, folder, insert_slice),
             llm_speed.genai_setting(precision, folder),
         ]
-    settings += llm_speed.torch_settings(convert.checkpoint_folder(model), compiling)
-    settings.append(llm_speed.onnx_setting(convert.prepare_onnx(model)))
+    checkpoint, name = convert.checkpoint_folder(model), convert.MODELS[model]["checkpoint"]
+    settings += llm_speed.torch_settings(checkpoint, compiling)
+    settings.append(llm_speed.onnx_setting(llm_speed.onnx_folder(name, checkpoint)))
     return bench.compare(settings, llm_speed.WORKLOADS, rounds, together=compiling)
 
 
