@@ -52,10 +52,12 @@ def executed(model: ov.Model, device: str = "CPU") -> list[Executed]:
         name: node.get_friendly_name() for node in nodes for name in _info(node, "originalLayersNames").split(",")
     }
     anchors |= {node.get_friendly_name(): node.get_friendly_name() for node in nodes}
+    operations = model.get_ordered_ops()
+    order = {operation.get_friendly_name(): i for i, operation in enumerate(operations)}
     sources: dict[str, list[str]] = {}
-    for operation in model.get_ordered_ops():
+    for operation in operations:
         if operation.get_type_name() not in ("Constant", "Parameter", "Result"):
-            sources.setdefault(_owner(operation, anchors), []).append(operation.get_type_name())
+            sources.setdefault(_owner(operation, anchors, order), []).append(operation.get_type_name())
     norms = [i for i, node in enumerate(nodes) if _info(node, "layerType") == "RMS"]
     inside, rows = {nodes[norms[0]].get_friendly_name()}, []  # what depends on the first norm
     for node in nodes[: norms[-1]]:
@@ -74,13 +76,17 @@ def _info(node: ov.Node, key: str) -> str:
     return info[key].astype(str) if key in info else ""
 
 
-def _owner(operation: ov.Node, anchors: Mapping[str, str]) -> str:
-    """The name of the executed operation that an operation of the graph is a part of: its own, or its consumer's."""
+def _owner(operation: ov.Node, anchors: Mapping[str, str], order: Mapping[str, int]) -> str:
+    """The name of the executed operation that an operation of the graph is a part of: its own, or its first consumer's.
+
+    `get_target_inputs` is a set, so `order` says which consumer is the first; a state's `Assign` consumes only a copy.
+    """
     while operation.get_friendly_name() not in anchors:
         targets = [target.get_node() for output in operation.outputs() for target in output.get_target_inputs()]
+        targets = [target for target in targets if target.get_type_name() != "Assign"]
         if not targets:
             return ""
-        operation = targets[0]
+        operation = min(targets, key=lambda target: order[target.get_friendly_name()])
     return anchors[operation.get_friendly_name()]
 
 
