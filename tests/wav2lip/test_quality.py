@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from notebooks.wav2lip.convert import prepare
+from notebooks.wav2lip.data import clips
 from notebooks.wav2lip.measuring import metrics, quality
 from notebooks.wav2lip.pipeline.detection import FaceDetector
 from tests import examinations
@@ -136,6 +137,6 @@ def test_generators_of_both_runtimes_draw_the_same(generator_ir):
 
 
 def test_calibration_has_true_inputs():
-    (item,) = quality.calibration(clips=1, batch=3)
+    (item,) = clips.calibration(clips=1, batch=3)
     assert item["audio"].shape == (3, 1, 80, 16) and item["face"].shape == (3, 6, 96, 96)
     assert (item["face"][:, :3, 48:] == 0).all() and item["face"][:, 3:, 48:].mean() > 0.1

@@ -19,7 +19,16 @@ import skimage.data
 
 from notebooks.wav2lip.data import heads
 from notebooks.wav2lip.data.speech import HELD_OUT_VOICES, VOICES, articulation
-from notebooks.wav2lip.pipeline import MEL_RATE, PADS, SAMPLE_RATE, SIDE, WINDOW, chunk_starts, melspectrogram
+from notebooks.wav2lip.pipeline import (
+    MEL_RATE,
+    PADS,
+    SAMPLE_RATE,
+    SIDE,
+    WINDOW,
+    chunk_starts,
+    generator_face,
+    melspectrogram,
+)
 from notebooks.wav2lip.pipeline.media import Writer
 from utils import paths
 from utils.speech.espeak import Speech, synthesise
@@ -139,6 +148,17 @@ def training_sound(seed: int) -> Clip:
     rng = np.random.default_rng([seed, 33])
     mel, mouth, starts = speech_features(synthesise_varied(shuffled_words(TRAINING, rng), VOICES, rng))
     return Clip(np.empty((len(mouth), 0, 0, 3), np.uint8), mel, mouth, np.empty((len(mouth), 2), np.float32), starts)
+
+
+def calibration(clips: int = 6, batch: int = 4) -> list[dict[str, np.ndarray]]:
+    """Inputs of the generator from training clips, for NNCF: a batch of frames of each clip."""
+    items = []
+    for number in range(clips):
+        clip = training_clip(number)
+        frames = np.linspace(0, len(clip.faces) - 1, batch).astype(int)
+        face = np.stack([generator_face(crop) for crop in clip.faces[frames]])
+        items.append({"audio": clip.windows(frames), "face": face})
+    return items
 
 
 def held_out_speech(rng: np.random.Generator) -> Speech:

@@ -23,11 +23,11 @@ from notebooks.wav2lip.data.clips import (
     FIRST_HELD_OUT_SEED,
     FPS,
     astronaut,
+    calibration,
     head_motion,
     held_out_speech,
     pictures,
     speech_features,
-    training_clip,
 )
 from notebooks.wav2lip.data.speech import LEAD_S, phoneme_classes
 from notebooks.wav2lip.measuring import metrics
@@ -193,17 +193,6 @@ def prepared_evaluator(seeds: Iterable[int], model: str = "tiny", device: str = 
 def _joined(mouths: Sequence[metrics.Mouth]) -> metrics.Mouth:
     """Openings and widths of all trials, one after another."""
     return np.concatenate([opening for opening, _ in mouths]), np.concatenate([width for _, width in mouths])
-
-
-def calibration(clips: int = 6, batch: int = 4) -> list[dict[str, np.ndarray]]:
-    """Inputs of the generator from training clips, for NNCF: a batch of frames of each clip."""
-    items = []
-    for number in range(clips):
-        clip = training_clip(number)
-        frames = np.linspace(0, len(clip.faces) - 1, batch).astype(int)
-        face = np.stack([generator_face(crop) for crop in clip.faces[frames]])
-        items.append({"audio": clip.windows(frames), "face": face})
-    return items
 
 
 def silent_samples(trial: Trial) -> np.ndarray:
