@@ -167,8 +167,8 @@ LOAD: dict[str, Callable[[Path], nn.Module]] = {
 }
 
 
-def to_ir(checkpoint: Path, folder: Path, half: bool = True) -> None:
-    """Write the IR folder of a checkpoint, weights in FP16 with `half`, and its settings; BERT only if it is there.
+def to_ir(checkpoint: Path, folder: Path) -> None:
+    """Write the IR folder of a checkpoint, its 16-bit weights as FP16, and its settings; BERT only if it is there.
 
     Raises ValueError when a part is missing or damaged, or the parts do not fit together.
     """
@@ -182,7 +182,7 @@ def to_ir(checkpoint: Path, folder: Path, half: bool = True) -> None:
         for part, (origin, convert) in CONVERT.items():
             if origin == source:
                 print(f"Converting {part} ...", flush=True)
-                ov.save_model(convert(network), folder / xml(part), compress_to_fp16=half)
+                tracing.save(convert(network), folder / xml(part))
         del network  # before the next is read
     if "bert" in paths:
         if not (vocabulary := paths["bert"] / VOCABULARY_FILE).is_file():

@@ -17,9 +17,8 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def ir(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Weights in FP32."""
     folder = tmp_path_factory.mktemp("ir")
-    convert.to_ir(checkpoint, folder, half=False)
+    convert.to_ir(checkpoint, folder)
     return folder
 
 

@@ -1,13 +1,15 @@
-"""PyTorch to OpenVINO: tracing that keeps 16-bit weights, and language models with their KV cache as state."""
+"""PyTorch to OpenVINO: graphs that keep 16-bit weights, and language models with their KV cache as state."""
 
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import openvino as ov
 import torch
 from openvino import opset13 as ops
+from openvino._offline_transformations import compress_model_transformation
 from torch import Tensor, nn
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
@@ -36,6 +38,28 @@ def trace(network: nn.Module, example: dict[str, Tensor], shapes: list, outputs:
     for port, name in zip([*model.inputs, *model.outputs], [*example, *outputs], strict=True):
         port.get_tensor().set_names({name})
     return model
+
+
+def save(model: ov.Model, path: Path) -> None:
+    """Write a model: constants that are exact in FP16 as FP16, such as weights of 16 bits, all others as FP32.
+
+    Compressing all constants would also round those that tracing derived: windows, positions, folded weights.
+    """
+    rounded = {}  # by name
+    for node in model.get_ops():
+        if node.get_type_name() == "Constant" and node.get_element_type() == ov.Type.f32:
+            with np.errstate(over="ignore"):
+                exact = (node.data == node.data.astype(np.float16)).all()
+            if not exact:
+                rounded[node.get_friendly_name()] = node.data.copy()
+    model = model.clone()
+    compress_model_transformation(model)
+    for node in model.get_ops():  # a compressed constant gives its name to the node that decompresses it
+        if node.get_type_name() == "Convert" and node.get_friendly_name() in rounded:
+            whole = ops.constant(rounded[node.get_friendly_name()])
+            for reader in node.output(0).get_target_inputs():
+                reader.replace_source_output(whole.output(0))
+    ov.save_model(model, path, compress_to_fp16=False)
 
 
 def stateful_language_model(model: nn.Module, head: nn.Module, output: str) -> ov.Model:

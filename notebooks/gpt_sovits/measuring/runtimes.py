@@ -248,11 +248,11 @@ class Converted:
 
 
 def convert_vocoder(checkpoint: Path, path: Path) -> Path:
-    """Write the IR of a synthesizer's vocoder alone, weights in FP16; returns its path."""
+    """Write the IR of a synthesizer's vocoder alone; returns its path."""
     network = networks(checkpoint)["sovits"].dec
     channels, style = network.conv_pre.in_channels, network.cond.in_channels
     example = {"z": torch.zeros(1, channels, 7), "ge": torch.zeros(1, style, 1)}
-    ov.save_model(tracing.trace(network, example, [[1, channels, -1], [1, style, 1]], ["wav"]), path)
+    tracing.save(tracing.trace(network, example, [[1, channels, -1], [1, style, 1]], ["wav"]), path)
     return path
 
 

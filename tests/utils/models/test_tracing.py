@@ -47,6 +47,30 @@ def test_a_conversion_does_not_warn_of_what_is_traced(recwarn):
     assert not [x for x in recwarn if issubclass(x.category, torch.jit.TracerWarning)]
 
 
+def test_only_constants_that_are_exact_in_fp16_are_saved_as_fp16(tmp_path):
+    class Windowed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(64, 64, bias=False).half().float()
+            self.window = torch.hann_window(64)
+
+        def forward(self, x):
+            return self.linear(x) * self.window
+
+    torch.manual_seed(0)
+    network, x = Windowed(), torch.randn(2, 64)
+    tracing.save(tracing.trace(network, {"x": x}, [[-1, 64]], ["y"]), tmp_path / "model.xml")
+    saved = ov.Core().read_model(tmp_path / "model.xml")
+    kinds = {node.data.size: node.get_element_type().get_type_name() for node in saved.get_ops() if _large(node)}
+    assert kinds == {64 * 64: "f16", 64: "f32"}
+    found = ov.Core().compile_model(saved, "CPU", llm.FP32_PROPERTIES)(x.numpy())["y"]
+    assert np.abs(found - network(x).numpy()).max() < 1e-6
+
+
+def _large(node: ov.Node) -> bool:
+    return node.get_type_name() == "Constant" and np.prod(node.get_output_shape(0)) >= 64
+
+
 def test_a_language_model_read_in_pieces_says_what_pytorch_says_at_once(model, stateful):
     embeddings = np.random.default_rng(0).standard_normal((2, 9, WIDTH)).astype(np.float32)
     with torch.inference_mode():
