@@ -31,7 +31,7 @@ READER = "SmolLM2 reads"
 PLAIN, CAPPED, LONG = "openvino dynamic", "openvino dynamic, 300 kernels", "openvino padded to the longest"
 OURS, STATIC = "openvino buckets", "openvino static buckets"
 PEERS = ("torch eager", "torch.compile dynamic", "onnxruntime")
-LIVE = (OURS, PLAIN, LONG, "torch eager")
+LIVE = (OURS, PLAIN, LONG, "torch eager", "onnxruntime")
 
 
 # --- Requests -----------------------------------------------------------------------------------------------------
