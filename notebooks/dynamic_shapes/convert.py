@@ -53,10 +53,8 @@ def reader(folder: Path) -> ov.Model:
 
 def to_ir(name: str) -> ov.Model:
     """One of the networks by its name ("encoder", "vocoder" or one of SMALL), with a dynamic batch and length."""
-    network, width = network_of(name)
-    x, mask = torch.zeros(2, 5, width), torch.ones(2, 5)
-    arguments, names = ((x, mask), ["x", "mask"]) if name in MASKED else ((x,), ["x"])
-    shapes = [ov.PartialShape([-1, -1, width]), ov.PartialShape([-1, -1])][: len(arguments)]
+    network, arguments, names = _traced(name)
+    shapes = [ov.PartialShape([-1, -1, *argument.shape[2:]]) for argument in arguments]
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore", torch.jit.TracerWarning)
         model = ov.convert_model(network, example_input=arguments, input=shapes)
@@ -67,14 +65,19 @@ def to_ir(name: str) -> ov.Model:
 
 def to_onnx(name: str, file: Path) -> None:
     """The same network as an ONNX file."""
-    network, width = network_of(name)
-    x, mask = torch.zeros(2, 5, width), torch.ones(2, 5)
-    arguments, names = ((x, mask), ["x", "mask"]) if name in MASKED else ((x,), ["x"])
+    network, arguments, names = _traced(name)
     axes = {own: {0: "batch", 1: "n"} for own in names}
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         torch.onnx.export(network, arguments, file, input_names=names, output_names=["y"], dynamic_axes=axes,
                           dynamo=False)  # fmt: skip
+
+
+def _traced(name: str) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...], list[str]]:
+    """A network, inputs to trace it with, and their names."""
+    network, width = network_of(name)
+    inputs = {"x": torch.zeros(2, 5, width)} | ({"mask": torch.ones(2, 5)} if name in MASKED else {})
+    return network, tuple(inputs.values()), list(inputs)
 
 
 def network_of(name: str) -> tuple[torch.nn.Module, int]:

@@ -295,10 +295,10 @@ def _inputs(model: ov.Model, batch: int, n: int) -> dict[str, np.ndarray]:
 
 
 def write_small(folder: Path) -> None:
-    """The small networks, the encoder and the vocoder, and SmolLM2 without state, as IR files."""
+    """The small networks, and SmolLM2 without state, as IR files."""
     from notebooks.dynamic_shapes import convert
 
-    for name in (*SMALL, *convert.MASKED):
+    for name in SMALL:
         ov.save_model(convert.to_ir(name), folder / f"{name}.xml", compress_to_fp16=False)
     ov.save_model(convert.reader(convert.prepare()), folder / f"{READER}.xml")
 
