@@ -40,6 +40,7 @@ EXTENSIONS = {  # flags of Linux that decide which arithmetic is fast
     "amx_bf16": "AMX BF16",
     "amx_int8": "AMX INT8",
 }
+WIDTHS = ("INT4", "INT8", "FP16", "BF16", "FP32")  # precisions, the narrowest first
 # Set in tests, where other work shares the cores and no timing is kept: every call is timed once, nobody waits, and
 # what notebooks measure (`live`) is taken from their results.
 ONCE = "BENCH_ONCE"
@@ -237,30 +238,53 @@ def _ratios(setting: Setting, timings: Mapping[Setting, Timing]) -> dict[str, fl
     return {name: min(medians) / own if medians else None for name, medians in groups.items()}
 
 
-def explain(
-    rows: Iterable[Mapping], whole: str, parts: Mapping[str, float], tolerance: float = 0.15
-) -> dict[str, float]:
-    """The share of the time of `whole` that its stages take together, by "runtime precision".
+def explain(rows: Iterable[Mapping], whole: str, parts: Mapping[str, float], tolerance: float = 0.15) -> None:
+    """Check that the stages of `whole` take as long together as the whole; parts: see `stage_shares`.
 
-    parts: how often each stage's workload runs in the whole. Settings that lack a stage are left out. Raises ValueError
-    that names the longest stage where the sum is not within `tolerance` of the whole: something is not measured, or is
-    measured otherwise than it runs.
+    Raises ValueError that names the longest stage where the sum is not within `tolerance` of the whole: something is
+    not measured, or is measured otherwise than it runs. Raises ValueError, too, where no setting has all stages. A
+    benchmark writes its rows before it calls this, so that nothing is lost.
     """
-    shares = {}
-    medians: dict[str, dict[str, float]] = {}
+    found = _stages(rows, whole, parts)
+    if not found:
+        raise ValueError(f"No setting has {whole!r} and all its stages: {', '.join(parts)}. Measure them all.")
+    for name, (took, stages) in found.items():
+        share = round(sum(stages.values()) / took, 2)
+        if abs(share - 1) > tolerance:
+            longest = max(stages, key=stages.get)
+            raise ValueError(
+                f"The stages of {name} take {share} of {whole} ({took:.4g} ms). The longest is {longest} with "
+                f"{stages[longest]:.4g} ms. Measure them with the shapes and state of the whole."
+            )
+
+
+def stage_shares(rows: Iterable[Mapping], whole: str, parts: Mapping[str, float], what: str) -> dict[str, float]:
+    """Notes about `what`, such as "tiny": the share of the time of `whole` that its stages take together.
+
+    parts: how often each stage's workload runs in the whole. Where a precision changes nothing about a stage, and so
+    has no row of it, the row of the next wider precision counts. Settings that lack a stage are left out.
+    """
+    return {
+        f"{what}, stages together, share of the whole, {name}": round(sum(stages.values()) / took, 2)
+        for name, (took, stages) in _stages(rows, whole, parts).items()
+    }
+
+
+def _stages(
+    rows: Iterable[Mapping], whole: str, parts: Mapping[str, float]
+) -> dict[str, tuple[float, dict[str, float]]]:
+    """The ms of the whole and of its stages by "runtime precision"."""
+    found = {}
+    medians: dict[tuple[str, str], dict[str, float]] = {}
     for row in rows:
-        medians.setdefault(f"{row['runtime']} {row['precision']}", {})[row["workload"]] = row["median_ms"]
-    for name, own in medians.items():
-        if whole in own and own.keys() >= parts.keys():
-            stages = {part: own[part] * count for part, count in parts.items()}
-            shares[name] = round(sum(stages.values()) / own[whole], 2)
-            if abs(shares[name] - 1) > tolerance:
-                longest = max(stages, key=stages.get)
-                raise ValueError(
-                    f"The stages of {name} take {shares[name]} of {whole} ({own[whole]:.4g} ms). The longest is "
-                    f"{longest} with {stages[longest]:.4g} ms. Measure them with the shapes and state of the whole."
-                )
-    return shares
+        medians.setdefault((row["runtime"], row["precision"]), {})[row["workload"]] = row["median_ms"]
+    for (runtime, precision), own in medians.items():
+        known: dict[str, float] = {}
+        for wider in reversed(WIDTHS[WIDTHS.index(precision) :] if precision in WIDTHS else (precision,)):
+            known |= medians.get((runtime, wider), {})
+        if whole in own and known.keys() >= parts.keys():
+            found[f"{runtime} {precision}"] = own[whole], {part: known[part] * count for part, count in parts.items()}
+    return found
 
 
 def live(measure: Callable[..., list[dict]]) -> Callable[..., list[dict]]:

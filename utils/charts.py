@@ -159,6 +159,38 @@ def bars_of(axes: Axes, rows: Sequence[Mapping], names: Sequence[str], field: st
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def throughput_bars(rows: Iterable[Mapping]) -> Figure:
+    """Tokens per second over all clients: a bar for each speed row, with its ratio to PyTorch where it has one.
+
+    The workload of a row begins with the number of clients and a comma.
+    """
+    rows = list(rows)
+    names = [f"{row['workload'].partition(',')[0]}, {row['runtime']} {row['precision']}" for row in rows]
+    figure = Figure(figsize=(9, 0.8 + 0.32 * len(rows)), dpi=110, layout="constrained")
+    axes = figure.subplots()
+    bars_of(axes, rows, names, "throughput")
+    axes.set_xlabel("tokens per second, all clients together (longer is better)", fontsize=9, color=INK)
+    return figure
+
+
+def throughput_thumbnail(rows: Iterable[Mapping], title: str) -> Figure:
+    """A small picture: OpenVINO's tokens per second at INT4 against the number of clients; rows as above, those with a
+    label are left out."""
+    ours = [row for row in rows if (row["runtime"], row["precision"]) == ("openvino", "INT4") and not row.get("label")]
+    speeds = {row["workload"].split()[0]: row["throughput"] for row in ours}
+    figure = Figure(figsize=(4, 2.5), dpi=80, layout="constrained")
+    axes = figure.subplots()
+    bars = axes.bar(list(speeds), list(speeds.values()), color=PRECISIONS["INT4"])
+    axes.bar_label(bars, [f"{speed:,.0f}" for speed in speeds.values()], fontsize=13, color=INK, padding=2)
+    axes.set_title(title, fontsize=13, color=INK)
+    axes.set_xlabel("clients at once", fontsize=13, color=INK)
+    axes.set_ylim(0, 1.2 * max(speeds.values()))
+    axes.set_yticks([])
+    axes.tick_params(labelsize=13)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    return figure
+
+
 def _ratio(row: Mapping, rows: Iterable[Mapping], field: str) -> str:
     """How many times as fast as the fastest PyTorch of the same workload a speed row is, as a text."""
     peers = [peer[field] for peer in rows if is_baseline(peer) and peer["workload"] == row["workload"]]

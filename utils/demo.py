@@ -19,6 +19,15 @@ HOST = "127.0.0.1"
 MAX_UPLOAD = "20mb"
 MAX_WAITING = 16
 UPDATE_INTERVAL_S = 0.05  # between two updates of the page
+DARKER = {  # Gradio's colours that are too pale on white, or too pale for white text on them
+    "body_text_color_subdued": "*neutral_600",
+    "input_placeholder_color": "*neutral_600",
+    "button_primary_background_fill": "*primary_700",
+    "button_primary_background_fill_hover": "*primary_800",
+    "button_cancel_background_fill": "#b91c1c",
+    "button_cancel_background_fill_hover": "#991b1b",
+}
+PALE = ".cm-gutterElement, time, .playback"  # numbers of lines and of a player, which have colours of their own
 
 
 def cases(notebooks: Path = ROOT / "notebooks") -> list[str]:
@@ -39,11 +48,15 @@ def queue_options() -> dict:
 
 
 def launch_options(port: int | None = None) -> dict:
-    """Arguments for `Blocks.launch`: this machine only, nothing reported or recorded, small uploads.
+    """Arguments for `Blocks.launch`: this machine only, nothing reported or recorded, small uploads, readable colours.
 
     Without a port Gradio takes the first free one from 7860 on. The visitor sees the messages of exceptions.
     """
+    import gradio as gr
+
     return {
+        "theme": gr.themes.Default().set(**DARKER),
+        "css": f"{PALE} {{ color: var(--body-text-color-subdued) !important }}",
         "server_name": HOST,
         "server_port": port,
         "share": False,

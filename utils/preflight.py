@@ -180,8 +180,8 @@ def _limits() -> Iterator[tuple[float, float]]:
         # A container often sees its own group as the root of the mount, whatever path the kernel reports.
         for folder in {inside, *(parent for parent in inside.parents if parent.is_relative_to(base)), base}:
             try:
-                most = int((folder / limit).read_text())
-                used = int((folder / use).read_text())
+                most = int((folder / limit).read_text(encoding="utf-8"))
+                used = int((folder / use).read_text(encoding="utf-8"))
             except (OSError, ValueError):  # absent, or "max"
                 continue
             yield most, used - _reclaimable(folder, cache)
@@ -190,7 +190,7 @@ def _limits() -> Iterator[tuple[float, float]]:
 def _reclaimable(folder: Path, key: str) -> int:
     """Bytes of file cache: they count as used, but are freed on demand."""
     try:
-        fields = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        fields = dict(line.split() for line in (folder / "memory.stat").read_text(encoding="utf-8").splitlines())
         return int(fields.get(key, 0))
     except (OSError, ValueError):
         return 0

@@ -4,15 +4,18 @@ The same results give the same bytes.
 """
 
 import html
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from utils import compare
 from utils.about import About
+from utils.setup.systems import SYSTEMS
 from utils.tables import Table, number
 
 CATALOGUE = ["Preview", "Notebook", "Level, time, memory", "Quality of `tiny`", "Speed of `tiny`"]
 SPEED_ONLY = "speed only"  # in the label of rows that were measured with random weights
+LIMITS = ("share of", "read bandwidth", "GFLOP")  # in the names of notes on what the machine could do
 Source = tuple[str, Mapping]  # the command that wrote results, and these
 
 
@@ -65,6 +68,29 @@ def released(entries: Iterable[Entry]) -> str:
     return Table(header, lines).markdown()
 
 
+def pythons(tried: Mapping[str, Mapping]) -> str:
+    """The front page's table of systems and Pythons, with a line for each system that nobody has tried.
+
+    tried: what `make matrix` wrote, or nothing.
+    """
+    found = [(system, python, one) for system, own in tried.items() for python, one in own.items()]
+    names = list(dict.fromkeys(name for *_, one in found for name in one["steps"]))
+    lines = [
+        [system, python, *(_step(one["steps"].get(name)) for name in names), one["date"]]
+        for system, python, one in found
+    ]
+    lines += [[one.title, "untried"] for one in SYSTEMS.values() if one.title not in tried]
+    return Table(["System", "Python", *names, *(["Tried on"] if found else [])], lines).markdown()
+
+
+def _step(outcome: Mapping | None) -> str:
+    """What came of a step of the matrix; of tests, with their numbers."""
+    if outcome is None:
+        return "–"
+    counts = re.match(r"(?:\d+ \w+, )*\d+ (?:passed|failed)(?:, \d+ \w+)*", outcome["last line"])
+    return ("passes" if outcome["passed"] else "**fails**") + (f": {counts[0]}" if counts else "")
+
+
 def quality(sources: Sequence[Source], metrics: Collection[str]) -> str:
     """A README's table of some metrics, from the first of the sources that has them all; all metrics if none is named.
 
@@ -80,17 +106,25 @@ def quality(sources: Sequence[Source], metrics: Collection[str]) -> str:
 def speed(sources: Sequence[Source], workloads: Collection[str]) -> str:
     """A README's table of some workloads: the fastest PyTorch and the fastest OpenVINO, from each source that has them.
 
-    Raises ValueError for workloads that no source has.
+    Below it, folded, are the limits of the machine that were measured in the same run, and the shares reached. Raises
+    ValueError for workloads that no source has.
     """
     parts, missing = [], set(workloads)
     for command, results in sources:
         rows = [row for row in results["speed"] if not workloads or row["workload"] in workloads]
         missing -= {row["workload"] for row in rows}
         if (table := compare.show(rows)).rows:
-            parts.append(f"{measured_on(command, results)}\n\n{table.markdown()}")
+            parts += [measured_on(command, results), table.markdown(), *_limits(results)]
     if missing or not parts:
         raise ValueError(f"no results have the workloads {', '.join(sorted(missing)) or 'of speed'}")
     return "\n\n".join(parts)
+
+
+def _limits(results: Mapping) -> list[str]:
+    """A folded table of the machine's limits, if results have some."""
+    notes = {name: value for name, value in results.get("notes", {}).items() if any(limit in name for limit in LIMITS)}
+    lines = [[name, number(value)] for name, value in notes.items()]
+    return [Table(["Measured in the same run", ""], lines, folded="Limits of the machine").markdown()] if lines else []
 
 
 def needs(sources: Sequence[Source], _: Collection[str] = ()) -> str:
@@ -100,6 +134,62 @@ def needs(sources: Sequence[Source], _: Collection[str] = ()) -> str:
             took = _needs(results).replace(",", " and")
             return f"{measured_on(command, results)} {took} of memory, with converted models in the cache."
     raise ValueError("no results have the minutes and the memory, which `make run` measures")
+
+
+def arm(results: Mapping, conversions: Sequence[str]) -> str:
+    """A README's table of some conversions on an emulated ARM processor; results: what `make arm` wrote, or nothing."""
+    lines, tried = [], False
+    for name in conversions:
+        models = {model: row for model, row in results.get("models", {}).items() if model.partition("/")[0] == name}
+        tried |= bool(models)
+        lines.append([name, *(_agreement(models, precision) for precision in ("f32", "f16"))])
+    table = Table(["ARM CPU", "f32", "f16"], lines).markdown()
+    if not tried:
+        return f"Untried on ARM.\n\n{table}"
+    return (
+        f"`make arm` compared outputs with those of x86 in f32, under emulation ({results['emulator']}, OpenVINO "
+        f"{results['openvino']}): correctness only, no real ARM processor was tried. Differences are relative to the "
+        "largest number of an output. Without a hint, OpenVINO computes in f16 on ARM processors that have FP16 "
+        f"arithmetic.\n\n{table}"
+    )
+
+
+def mandarin(results: Mapping) -> str:
+    """A README's table of the readers of Mandarin: the syllables of the test half that each reads right, by class.
+
+    results: what `tests.utils.speech.mandarin.scoring` wrote, or nothing.
+    """
+    if not results:
+        return "Not measured yet: `python -m tests.utils.speech.mandarin.scoring` writes these numbers."
+    readers = {name: halves["test"] for name, halves in results["readers"].items()}
+    first = next(iter(readers.values()))
+    counts = {kind: [score[kind] for score in readers.values()] for kind in first}
+    counts["all"] = [[sum(column) for column in zip(*score.values(), strict=True)] for score in readers.values()]
+    lines = [
+        [kind, number(pairs[0][1]), *(f"{100 * right / total:.1f} %" for right, total in pairs)]
+        for kind, pairs in counts.items()
+    ]
+    return f"{results['measured']}\n\n{Table(['Class', 'Syllables', *readers], lines).markdown()}"
+
+
+def _agreement(models: Mapping[str, Mapping], precision: str) -> str:
+    """How the models of a conversion compute at a precision: how many agree, and a line for each that does not."""
+    if not models:
+        return "untried"
+    rows = {model.partition("/")[2]: row[precision] for model, row in models.items()}
+    gaps = [row["difference"] for row in rows.values() if row["result"] == "agrees"]
+    lines = []
+    if gaps:
+        count = f"{len(gaps)} of {len(rows)} agree" if len(rows) > 1 else "agrees"
+        lines.append(f"{count} within {number(max(*gaps, 0.00001), 2)}")
+    for model, row in rows.items():
+        if row["result"] == "differs":
+            lines.append(f"**{model} differs** by {number(row['difference'], 2)}")
+        elif row["result"] == "does not run":
+            lines.append(f"**{model} does not run**: {row['error']}")
+        elif row["result"] == "untried":
+            lines.append(f"{model} untried: {row['error']}")
+    return "\n".join(lines)
 
 
 def results_page(title: str, sources: Sequence[Source]) -> str:

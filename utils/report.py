@@ -1,8 +1,9 @@
 """Results of a use case as JSON (checked against the schema, `pass` recomputed), and the tables of README files.
 
 `python -m utils.report` rewrites what stands between `<!-- results:NAME -->` and `<!-- /results -->` in README.md
-(NAME: catalogue) and in notebooks/*/README.md (NAME: needs, or quality or speed, then the metrics or workloads as a
-JSON list), and writes notebooks/*/RESULTS.md. With `--check` it only lists the files that are stale.
+(NAME: open, pythons, strip, catalogue or released) and in notebooks/*/README.md (NAME: needs, devices or mandarin; or
+quality or speed, then the metrics or workloads as a JSON list; or arm, then the conversions), and writes
+notebooks/*/RESULTS.md and the notebook for Colab. With `--check` it only lists the files that are stale.
 """
 
 import argparse
@@ -17,13 +18,16 @@ from datetime import date as calendar
 from importlib import metadata
 from pathlib import Path
 
-from utils import about, bench, compare, readmes
+from utils import about, bench, compare, devices, links, readmes
 from utils.files import replaced
 from utils.paths import ROOT
+from utils.setup import matrix
 
 SCHEMA = Path(__file__).with_name("results.schema.json")
 BENCH = ROOT / "results" / "bench"  # where `make bench` writes speed
+ARM = BENCH / "emulated-arm.json"  # where `make arm` writes how models compute on an emulated ARM processor
 EXAMINATIONS = ROOT / "results" / "examination"  # where it writes quality that takes too long for a notebook
+MANDARIN = EXAMINATIONS / "mandarin.json"  # how many syllables the readers of Mandarin read right
 PACKAGES = (
     "openvino",
     "openvino-genai",
@@ -84,8 +88,12 @@ def save(
 
 
 def save_bench(case: str, speed: Iterable[Mapping], notes: Mapping) -> Path:
-    """Write what `make bench` measured today on the CPU to BENCH; prints and returns the path."""
+    """Write what `make bench` measured today on the CPU to BENCH; prints and returns the path.
+
+    The notes that `amend` wrote there before stay, unless `notes` has some with the same prefix.
+    """
     day = calendar.today().isoformat()
+    notes = {**_amended(BENCH / f"{case}.json", notes), **notes}
     measured = {"parity": [], "quality": [], "speed": speed, "notes": notes}
     return _announced(save(case, model="tiny", device="CPU", **measured, folder=BENCH, date=day))
 
@@ -120,6 +128,16 @@ def amend(path: str | Path, prefix: str, notes: Mapping) -> Path:
     validate(results, results["case"])
     _write(path, json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     return _announced(path)
+
+
+def _amended(path: Path, new: Mapping) -> dict:
+    """The notes of a results file that `amend` wrote, but for those whose prefix begins one of `new`."""
+    with suppress(InvalidResults):
+        notes = load(path).get("notes", {})
+        prefixes = [name.removesuffix("on") for name in notes if f"{name.removesuffix('on')}processor" in notes]
+        kept = [prefix for prefix in prefixes if not any(name.startswith(prefix) for name in new)]
+        return {name: value for name, value in notes.items() if name.startswith(tuple(kept))}
+    return {}
 
 
 def add_needs(path: str | Path, minutes: float, memory_gb: float) -> None:
@@ -188,11 +206,20 @@ def regenerate(root: Path = ROOT, write: bool = True) -> list[Path]:
         if readme.parent != root and (sources := _sources(readme.parent.name, root / "results")):
             title = _title(readme.with_name(f"{readme.parent.name}.ipynb"))
             pages[readme.with_name("RESULTS.md")] = readmes.results_page(title, sources)
+    if (root / links.COLAB).parent.is_dir():
+        pages[root / links.COLAB] = links.colab(links.repository(root))
     stale = [page for page, text in pages.items() if not page.is_file() or page.read_text(encoding="utf-8") != text]
     if write:
         for page in stale:
             _write(page, pages[page])
     return stale
+
+
+def on_arm(root: Path = ROOT) -> set[str]:
+    """The names of conversions and notebooks whose models READMEs show on an emulated ARM processor."""
+    texts = (readme.read_text(encoding="utf-8") for readme in root.glob("notebooks/*/README.md"))
+    marks = (match for text in texts for match in MARKED.finditer(text))
+    return {name for match in marks if match[1] == "arm" for name in json.loads(match[2] or "[]")}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -249,16 +276,37 @@ def _generated(match: re.Match, readme: Path, root: Path) -> str:
         if readme.parent == root and name in FRONT_PAGE:
             entries = _entries(root)
             text = FRONT_PAGE[name](entries) if entries else "Nothing measured yet: `make run CASE=...` writes results."
+        elif readme.parent == root and name == "open":
+            text = links.front_page(links.repository(root))
+        elif readme.parent == root and name == "pythons":
+            text = readmes.pythons(_stored(root / "results" / matrix.RESULTS.name))
+        elif readme.parent != root and name == "devices":
+            text = _devices(readme.parent.name, root / "results")
+        elif readme.parent != root and name == "arm":
+            text = readmes.arm(_stored(root / "results" / BENCH.name / ARM.name), wanted)
+        elif readme.parent != root and name == "mandarin":
+            text = readmes.mandarin(_stored(root / "results" / EXAMINATIONS.name / MANDARIN.name))
         elif readme.parent != root and name in NOTEBOOK_PAGE:
             sources, case = _sources(readme.parent.name, root / "results"), readme.parent.name
             missing = f"Not measured yet: `make run CASE={case}` writes these numbers."
             text = NOTEBOOK_PAGE[name](sources, wanted) if sources else missing
         else:
-            known = f"{', '.join(FRONT_PAGE)} in README.md, {', '.join(NOTEBOOK_PAGE)} in those of the notebooks"
-            raise ValueError(f"there are {known}")
+            ours = ", ".join(["open", "pythons", *FRONT_PAGE])
+            theirs = ", ".join([*NOTEBOOK_PAGE, "devices", "arm", "mandarin"])
+            raise ValueError(f"there are {ours} in README.md, {theirs} in those of the notebooks")
     except ValueError as error:
         raise InvalidResults(f"{readme} asks for results:{name} {listed}, but {error}.") from error
     return f"<!-- results:{name}{listed and ' '}{listed} -->\n{text}\n<!-- /results -->"
+
+
+def _devices(case: str, folder: Path) -> str:
+    """The table of the devices that a notebook was run on, its own results among them."""
+    live, passed = None, False
+    if (path := folder / f"{case}.json").is_file():
+        live = load(path)
+        quality = [row for _, results in _sources(case, folder) for row in results["quality"]]
+        passed = judge({**live, "quality": quality})[0]
+    return devices.table(case, live, passed, devices.load(folder / devices.FOLDER.name / f"{case}.json"))
 
 
 def _entries(root: Path) -> list[readmes.Entry]:
@@ -279,6 +327,11 @@ def _sources(case: str, folder: Path) -> list[readmes.Source]:
     places = {EXAMINATIONS.name: "bench", ".": "run", BENCH.name: "bench"}
     files = {folder / place / f"{case}.json": f"make {command} CASE={case}" for place, command in places.items()}
     return [(command, load(path)) for path, command in files.items() if path.is_file()]
+
+
+def _stored(path: Path) -> dict:
+    """What a command other than a notebook's wrote last, or nothing."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def _title(notebook: Path) -> str:

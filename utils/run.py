@@ -1,7 +1,8 @@
 """Runs a notebook headless and judges it by the results it writes.
 
-`python -m utils.run CASE [--model released] [--device GPU] [--json FILE] [--save FILE]` prints a line per
-code cell and whether the results pass. It adds to the results how long the notebook took and how much memory.
+`python -m utils.run CASE [--model released] [--device GPU] [--json FILE] [--save FILE] [--record]` prints a line per
+code cell and whether the results pass. It adds to the results how long the notebook took and how much memory; with
+`--record` it adds a row about this machine to the table of devices in the notebook's README instead.
 Exit status: 0 they pass; 1 they fail, a cell raised, or the kernel died; 2 there is no such case.
 """
 
@@ -17,7 +18,7 @@ from time import perf_counter
 
 import psutil
 
-from utils import preflight, report
+from utils import devices, preflight, report
 from utils.files import replaced
 from utils.paths import ROOT
 
@@ -125,13 +126,14 @@ def run(
     device: str | None = None,
     output: Path | None = None,
     save: Path | None = None,
+    record: bool = False,
     notebooks: Path = ROOT / "notebooks",
 ) -> int:
     """Run a use case and return the exit status.
 
     Model and device default to the variables MODEL and DEVICE, then to tiny and CPU. The results go to
     `output`, pass or fail. Without `output` they go to RESULTS_DIR or `results/`, and only when they
-    pass: what stands there is not replaced by a failure.
+    pass: what stands there is not replaced by a failure. record: the README's table of devices gets a row instead.
     """
     if case not in cases(notebooks):
         print(
@@ -158,8 +160,12 @@ def run(
             passed, failing = report.judge(report.load(written))
         except (CellFailed, report.InvalidResults) as error:
             print(f"\nFAIL: {error}", file=sys.stderr)
+            if record:
+                _record(case, environment, str(error))
             return 1
-        if passed or output:
+        if record:
+            _record(case, environment, devices.PASSES if passed else failing[0])
+        if output or (passed and not record):
             with replaced(output or standing) as partial:
                 shutil.copyfile(written, partial)
             print(f"Results: {output or standing}")
@@ -167,7 +173,7 @@ def run(
             print(f"FAIL: {failure}", file=sys.stderr)
         if passed:
             print(f"PASS: {case} with model {environment['MODEL']} on {environment['DEVICE']}")
-        elif not output:
+        elif not output and not record:
             print(f"{standing} stays as it was; --json FILE writes failing results, too.", file=sys.stderr)
         return 0 if passed else 1
 
@@ -179,8 +185,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--device", help="CPU (default), GPU, NPU or AUTO")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here, pass or fail")
     parser.add_argument("--save", type=Path, metavar="FILE", help="keep the executed notebook here")
+    parser.add_argument("--record", action="store_true", help="only add this machine to the README's table of devices")
     options = parser.parse_args(arguments)
-    return run(options.case, options.model, options.device, options.json, options.save)
+    return run(options.case, options.model, options.device, options.json, options.save, options.record)
+
+
+def _record(case: str, environment: dict[str, str], result: str) -> None:
+    path = devices.record(case, environment["DEVICE"], environment["MODEL"], result)
+    report.regenerate()
+    print(f"Recorded in {path} and in the notebook's README.")
 
 
 def _labels(book) -> dict[int, tuple[int, str]]:

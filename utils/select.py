@@ -10,6 +10,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from utils import devices
+
 
 @dataclass(frozen=True, repr=False)
 class Choice:
@@ -29,11 +31,11 @@ def model(options: Sequence[str], default: str = "tiny", parameter: str | None =
 
 
 def device(options: Sequence[str] | None = None, default: str = "CPU", parameter: str | None = None):
-    """Where to run: decided by DEVICE, else `parameter`, else a list of what OpenVINO finds, and AUTO."""
+    """Where to run: decided by DEVICE, else `parameter`, else a list of those here (`devices.offered`)."""
     if options is None:
         import openvino as ov
 
-        options = [*ov.Core().available_devices, "AUTO"]
+        options = devices.offered(ov.Core().available_devices)
     return _select("DEVICE", options, default, parameter)
 
 

@@ -54,7 +54,7 @@ def test_in_tests_a_notebook_shows_the_speed_that_is_in_its_results(monkeypatch,
     monkeypatch.setenv(bench.ONCE, "1")
     assert live(3) == [{"rounds": 3}]  # it has no results yet
     (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "toy.json").write_text('{"speed": [{"rounds": 9}]}')
+    (tmp_path / "results" / "toy.json").write_text('{"speed": [{"rounds": 9}]}', encoding="utf-8")
     assert live(3) == [{"rounds": 9}]
     monkeypatch.delenv(bench.ONCE)
     assert live(rounds=4) == [{"rounds": 4}]
@@ -361,9 +361,26 @@ def test_stages_explain_the_whole():
         *timed(whole=100, encoder=20, step=7.5),
         *(row | {"precision": "FP32"} for row in timed(whole=90, encoder=20)),
     ]
-    assert bench.explain(rows, "whole", {"encoder": 1, "step": 10}) == {"openvino INT8": 0.95}
+    parts = {"encoder": 1, "step": 10}
+    name = "tiny, stages together, share of the whole, openvino INT8"
+    assert bench.stage_shares(rows, "whole", parts, "tiny") == {name: 0.95}  # FP32 lacks a stage
+    bench.explain(rows, "whole", parts)
     with pytest.raises(ValueError, match="stages of openvino INT8 take 0.35 of whole .* longest is encoder with 20 ms"):
-        bench.explain(rows, "whole", {"encoder": 1, "step": 2})
+        bench.explain(rows, "whole", parts | {"step": 2})
+    assert bench.stage_shares(rows, "whole", parts | {"step": 2}, "tiny") == {name: 0.35}
+    with pytest.raises(ValueError, match="No setting has 'whole' and all its stages: encoder, vocoder"):
+        bench.explain(rows, "whole", {"encoder": 1, "vocoder": 1})
+
+
+def test_a_stage_that_a_precision_does_not_change_is_the_one_of_the_next_wider():
+    def rows_at(precision: str, **medians: float) -> list[dict]:
+        return [row | {"precision": precision} for row in timed(**medians)]
+
+    rows = rows_at("INT4", whole=50) + rows_at("FP32", whole=100, encoder=60, decoder=41)
+    rows += rows_at("INT8", whole=60, encoder=15) + rows_at("BF16", whole=70, decoder=40, encoder=30)
+    shares = bench.stage_shares(rows, "whole", {"encoder": 1, "decoder": 1}, "tiny")
+    found = {name.rpartition(" ")[2]: share for name, share in shares.items()}
+    assert found == {"INT4": 1.1, "FP32": 1.01, "INT8": 0.92, "BF16": 1.0}
 
 
 def test_machine():

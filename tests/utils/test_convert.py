@@ -34,7 +34,7 @@ class Build:
     def __call__(self, folder: Path):
         self.count += 1
         (folder / "deep").mkdir()
-        (folder / "model.xml").write_text(f"<net {self.count}/>")
+        (folder / "model.xml").write_text(f"<net {self.count}/>", encoding="utf-8")
         (folder / "deep" / "model.bin").write_bytes(bytes(1000))
 
 
@@ -70,10 +70,10 @@ def test_built_once_and_found_again(models):
     build = Build()
     folder = convert.cached("net-int8", checkpoint="abc")(build)()
     assert folder.parent == models / "ir" and folder.name.startswith("net-int8-") and len(folder.name) == 9 + 12
-    assert (folder / "model.xml").read_text() == "<net 1/>"
+    assert (folder / "model.xml").read_text(encoding="utf-8") == "<net 1/>"
     assert convert.cached("net-int8", checkpoint="abc")(build)() == folder
     assert build.count == 1
-    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["files"]["deep/model.bin"] == {
         "size": 1000,
         "sha256": hashlib.sha256(bytes(1000)).hexdigest(),
@@ -103,7 +103,7 @@ def test_code_that_converts_changes_the_folder_and_other_code_does_not(tmp_path,
     monkeypatch.setattr(paths, "ROOT", tmp_path)
 
     def written(name: str, text: str) -> None:
-        (tmp_path / f"{name}.py").write_text(text)
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
         sources.imported.cache_clear()
 
     def ask(code=None):
@@ -120,7 +120,7 @@ def test_code_that_converts_changes_the_folder_and_other_code_does_not(tmp_path,
     written("layers", "import converter\nmask = 0.0\n")
     second = ask()
     assert second != first
-    written("converter", (tmp_path / "converter.py").read_text() + "    import openvino\n")
+    written("converter", (tmp_path / "converter.py").read_text(encoding="utf-8") + "    import openvino\n")
     assert len({first, second, ask(), ask(other)}) == 4
     written("layers", "import converter\nmask = False\n")
     assert ask() != first and ask(other) == ask(other) and build.count == 5
@@ -152,14 +152,14 @@ def test_a_checkpoint_is_known_by_its_contents(tmp_path):
 def test_a_folder_counts_by_names_and_contents_without_hidden_files(tmp_path):
     folder = tmp_path / "checkpoint"
     (folder / "sub").mkdir(parents=True)
-    (folder / "a").write_text("1")
-    (folder / "sub" / "b").write_text("2")
+    (folder / "a").write_text("1", encoding="utf-8")
+    (folder / "sub" / "b").write_text("2", encoding="utf-8")
     first = convert.checkpoint_sha256(folder)
     (folder / ".cache").mkdir()
-    (folder / ".cache" / "etag").write_text("x")
-    (folder / ".receipt.json").write_text("{}")
+    (folder / ".cache" / "etag").write_text("x", encoding="utf-8")
+    (folder / ".receipt.json").write_text("{}", encoding="utf-8")
     assert convert.checkpoint_sha256(folder) == first
-    (folder / "a").write_text("2")
+    (folder / "a").write_text("2", encoding="utf-8")
     changed = convert.checkpoint_sha256(folder)
     (folder / "a").rename(folder / "c")
     assert len({first, changed, convert.checkpoint_sha256(folder)}) == 3
@@ -173,7 +173,7 @@ def test_the_receipt_of_a_download_saves_hashing_until_a_file_is_touched(models,
     file.parent.mkdir(parents=True)
     file.write_bytes(b"weights")
     receipt = models / "checkpoints" / "net" / ".receipt.json"
-    receipt.write_text(json.dumps({"files": {"sub/weights.gguf": {"size": 7, "sha256": "recorded"}}}))
+    receipt.write_text(json.dumps({"files": {"sub/weights.gguf": {"size": 7, "sha256": "recorded"}}}), encoding="utf-8")
     assert convert.checkpoint_sha256(file) == "recorded"
     by_receipt = convert.checkpoint_sha256(file.parent.parent)
     later = receipt.stat().st_mtime_ns + 10**9
@@ -189,8 +189,8 @@ def test_the_receipt_of_a_download_saves_hashing_until_a_file_is_touched(models,
         lambda folder: (folder / "model.xml").unlink(),
         lambda folder: (folder / "deep" / "model.bin").write_bytes(bytes(999)),
         lambda folder: (folder / "manifest.json").unlink(),
-        lambda folder: (folder / "manifest.json").write_text('{"inputs"'),
-        lambda folder: (folder / "manifest.json").write_text("[]"),
+        lambda folder: (folder / "manifest.json").write_text('{"inputs"', encoding="utf-8"),
+        lambda folder: (folder / "manifest.json").write_text("[]", encoding="utf-8"),
         lambda folder: shutil.rmtree(folder),
     ],
 )
@@ -200,14 +200,14 @@ def test_a_damaged_folder_is_redone(damage):
     damage(folder)
     assert convert.cached("net", checkpoint="abc")(build)() == folder
     assert build.count == 2
-    assert (folder / "model.xml").read_text() == "<net 2/>"
+    assert (folder / "model.xml").read_text(encoding="utf-8") == "<net 2/>"
     assert (folder / "deep" / "model.bin").stat().st_size == 1000
 
 
 def test_files_added_later_do_no_harm():
     build = Build()
     folder = convert.cached("net", checkpoint="abc")(build)()
-    (folder / "cache.blob").write_text("compiled")
+    (folder / "cache.blob").write_text("compiled", encoding="utf-8")
     assert convert.cached("net", checkpoint="abc")(build)() == folder and build.count == 1
 
 
@@ -268,16 +268,20 @@ def test_a_plain_script_converts_whatever_its_start_method(method, tmp_path):
         f"multiprocessing.set_start_method({method!r} or None)\n"
         "print('the script runs')\n"
         "folder = convert.cached_in_child('net', steps.write, 'IR', checkpoint='abc', arguments={'text': 'IR'})\n"
-        "print((folder / 'model.xml').read_text())\n"
+        "print((folder / 'model.xml').read_text())\n",
+        encoding="utf-8",
     )
     (tmp_path / "steps.py").write_text(
-        "def write(text, folder):\n    print('the step prints')\n    (folder / 'model.xml').write_text(text)\n"
+        "def write(text, folder):\n    print('the step prints')\n    (folder / 'model.xml').write_text(text)\n",
+        encoding="utf-8",
     )
     elsewhere = tmp_path / "elsewhere"  # whose `utils` must not be taken for ours
     (elsewhere / "utils").mkdir(parents=True)
-    (elsewhere / "utils" / "__init__.py").write_text("raise ImportError('a foreign package')\n")
+    (elsewhere / "utils" / "__init__.py").write_text("raise ImportError('a foreign package')\n", encoding="utf-8")
     for _ in range(2):
-        done = subprocess.run([sys.executable, script], cwd=elsewhere, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            [sys.executable, script], cwd=elsewhere, capture_output=True, text=True, timeout=300, encoding="utf-8"
+        )
         assert (done.returncode, done.stdout) == (0, "the script runs\nIR\n"), done.stderr
         assert ("the step prints" in done.stderr) == ("Making net ..." in done.stderr)
     assert "Making net" not in done.stderr
@@ -343,16 +347,16 @@ def test_a_function_in_a_cell_is_its_own_key(cell):
     cell('TEXT = "net"\nunrelated = 1\n' + WRITE)
     body = BODY.replace("    runs.append(bits)", "    Path('runs').open('a').write('x')")
     first = cell(body.format(options=""))
-    assert (first / "net.xml").read_text() == "net"
+    assert (first / "net.xml").read_text(encoding="utf-8") == "net"
     cell("unrelated = 2")
     assert cell(body.format(options="").replace("  # a comment", "\n    # another")) == first
-    assert Path("runs").read_text() == "x"
+    assert Path("runs").read_text(encoding="utf-8") == "x"
     folders = [first, cell(body.format(options="bits=4")), cell('TEXT = "other"\n' + body.format(options=""))]
     folders.append(cell(body.format(options="").replace("net.xml", "model.xml")))
     cell("def write(path, text):\n    path.write_text(text + text)\n")
     folders.append(cell(body.format(options="")))
-    assert len(set(folders)) == 5 and Path("runs").read_text() == 5 * "x"
-    assert (folders[-1] / "net.xml").read_text() == "otherother"
+    assert len(set(folders)) == 5 and Path("runs").read_text(encoding="utf-8") == 5 * "x"
+    assert (folders[-1] / "net.xml").read_text(encoding="utf-8") == "otherother"
 
 
 def test_a_cell_depends_on_the_files_and_modules_that_it_uses(cell, tmp_path):
@@ -376,7 +380,7 @@ def test_a_class_in_a_cell_counts_with_its_methods(cell):
     text += '@cached("net", checkpoint="abc")\ndef fill(folder):\n    Net().save(folder / "net.xml")\n\nfill()'
     sizes = [(1, 1, "a"), (2, 1, "a"), (2, 1, "a"), (2, 1, "b"), (2, 4, "b")]
     folders = [cell(text.format(size=size, scale=scale, field=field)) for size, scale, field in sizes]
-    assert [(folder / "net.xml").read_text() for folder in folders] == ["1", "2", "2", "2", "8"]
+    assert [(folder / "net.xml").read_text(encoding="utf-8") for folder in folders] == ["1", "2", "2", "2", "8"]
     assert folders[1] == folders[2] and len(set(folders)) == 4
     cell("Base.scale = 2")
     assert cell("fill()") != folders[-1]

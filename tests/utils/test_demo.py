@@ -23,6 +23,7 @@ def receive(file):
 
 def make_demo():
     with gr.Blocks() as page:
+        gr.Markdown("# Toy")
         number, answer, button = gr.Number(), gr.Number(), gr.Button()
         button.click(double, number, answer, api_name="double")
         file, kept = gr.File(), gr.File()
@@ -36,7 +37,7 @@ def notebooks(tmp_path, monkeypatch):
     """A package of use cases beside the real one."""
     folder = tmp_path / "toy_notebooks" / "toy"
     folder.mkdir(parents=True)
-    (folder / "demo.py").write_text(TOY)
+    (folder / "demo.py").write_text(TOY, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "uploads"))
     yield folder.parent
@@ -73,6 +74,27 @@ def test_a_visitor_gets_an_answer_or_the_error(page, port, monkeypatch):
             client.predict(-1, api_name="/double")
     finally:
         client.close()
+
+
+def test_a_visitor_needs_no_mouse(page, port, visit):
+    from playwright.sync_api import expect
+
+    def tab_to(name: str) -> None:
+        """Go from one control to the next until the focus is on an element of that name."""
+        for _ in range(20):
+            opened.keyboard.press("Tab")
+            if opened.evaluate("document.activeElement.tagName") == name:
+                return
+        raise AssertionError(f"The Tab key reaches no {name}")
+
+    with visit(demo.start(page, port)) as opened:
+        numbers = opened.locator("input[type=number]")
+        expect(numbers).to_have_count(2, timeout=30_000)
+        tab_to("INPUT")
+        opened.keyboard.type("21")
+        tab_to("BUTTON")
+        opened.keyboard.press("Enter")
+        expect(numbers.nth(1)).to_have_value("42", timeout=30_000)
 
 
 def test_it_is_private_and_bounded(page, port, monkeypatch):

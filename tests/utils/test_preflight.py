@@ -69,7 +69,7 @@ def machine(monkeypatch, tmp_path):
 def group(folder, **files):
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
-        (folder / name.replace("__", ".")).write_text(f"{text}\n")
+        (folder / name.replace("__", ".")).write_text(f"{text}\n", encoding="utf-8")
 
 
 def test_without_groups_the_machine_decides(machine):
@@ -77,7 +77,7 @@ def test_without_groups_the_machine_decides(machine):
 
 
 def test_cgroup_v2_limit_of_an_ancestor_counts_without_its_cache(machine):
-    (machine / "membership").write_text("0::/box/app\n")
+    (machine / "membership").write_text("0::/box/app\n", encoding="utf-8")
     group(machine / "cgroup" / "box" / "app", memory__max="max", memory__current=int(1e9))
     group(
         machine / "cgroup" / "box",
@@ -89,13 +89,13 @@ def test_cgroup_v2_limit_of_an_ancestor_counts_without_its_cache(machine):
 
 
 def test_cgroup_v2_limit_at_the_root_of_a_containers_mount(machine):
-    (machine / "membership").write_text("0::/../outside\n")
+    (machine / "membership").write_text("0::/../outside\n", encoding="utf-8")
     group(machine / "cgroup", memory__max=int(2e9), memory__current=int(5e8))
     assert preflight.free_gb() == 1.5
 
 
 def test_cgroup_v1_limit(machine):
-    (machine / "membership").write_text("3:cpuset:/\n4:memory:/box\n1:name=systemd:/\n")
+    (machine / "membership").write_text("3:cpuset:/\n4:memory:/box\n1:name=systemd:/\n", encoding="utf-8")
     group(
         machine / "cgroup" / "memory" / "box",
         memory__limit_in_bytes=int(3e9),
@@ -109,7 +109,7 @@ def test_cgroup_v1_limit(machine):
 
 
 def test_a_group_over_its_limit_has_nothing_free(machine):
-    (machine / "membership").write_text("0::/\n")
+    (machine / "membership").write_text("0::/\n", encoding="utf-8")
     group(machine / "cgroup", memory__max=int(1e9), memory__current=int(2e9))
     assert preflight.free_gb() == 0
 
@@ -195,12 +195,19 @@ def test_functions_of_a_module_that_python_started_by_name(tmp_path):
         "def allocate():\n"
         "    bytes(1000)\n"
         "if __name__ == '__main__':\n"
-        "    print(bench.peak_rss_mb(allocate) > 1, preflight.in_child(allocate))\n"
+        "    print(bench.peak_rss_mb(allocate) > 1, preflight.in_child(allocate))\n",
+        encoding="utf-8",
     )
     environment = os.environ | {"PYTHONPATH": str(paths.ROOT)}
     for command in (["-m", "measure"], ["measure.py"]):
         done = subprocess.run(
-            [sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+            [sys.executable, *command],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            encoding="utf-8",
         )
         if command[0] == "-m":
             assert done.stdout == "True None\n", done.stderr
@@ -215,18 +222,21 @@ def test_a_child_ends_with_its_parent(tmp_path):
         "def sleep(file):\n"
         "    with open(file, 'w') as stream:\n"
         "        stream.write(f'{os.getpid()}\\n')\n"
-        "    time.sleep(600)\n"
+        "    time.sleep(600)\n",
+        encoding="utf-8",
     )
     script = tmp_path / "script.py"
-    script.write_text("import sleeper\nfrom utils import preflight\npreflight.in_child(sleeper.sleep, 'pid')\n")
+    script.write_text(
+        "import sleeper\nfrom utils import preflight\npreflight.in_child(sleeper.sleep, 'pid')\n", encoding="utf-8"
+    )
     with subprocess.Popen(
         [sys.executable, script], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(paths.ROOT)}
     ) as parent:
         deadline = time.monotonic() + 60
-        while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text().endswith("\n")):
+        while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text(encoding="utf-8").endswith("\n")):
             assert time.monotonic() < deadline and parent.poll() is None
             time.sleep(0.05)
-        child = psutil.Process(int((tmp_path / "pid").read_text()))
+        child = psutil.Process(int((tmp_path / "pid").read_text(encoding="utf-8")))
         parent.kill()
     assert psutil.wait_procs([child], timeout=20)[0]
 

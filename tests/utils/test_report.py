@@ -160,6 +160,17 @@ def test_notes_measured_later_join_the_others(tmp_path):
     assert notes == {"bandwidth": 1.5, "soak, pass": True, "soak, MB": 0.5}
 
 
+def test_a_later_benchmark_keeps_the_notes_that_joined_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "BENCH", tmp_path)
+    path = report.save_bench("toy", SPEED, {"bandwidth": 1.5, "soak, MB": 3})
+    for prefix in ("soak, ", "vectors: "):
+        report.amend(path, prefix, {f"{prefix}MB": 4})
+    report.save_bench("toy", SPEED, {"share": 0.5, "vectors: MB": 5})
+    notes = report.load(path)["notes"]
+    assert notes.pop("soak, on") and notes.pop("soak, processor")
+    assert notes == {"soak, MB": 4, "share": 0.5, "vectors: MB": 5}
+
+
 def test_notes_that_break_the_schema_leave_the_file(tmp_path):
     path = save(tmp_path, notes={"bandwidth": 1.5})
     earlier = path.read_bytes()
@@ -174,7 +185,7 @@ def test_numpy_numbers_are_stored_as_plain_ones(tmp_path):
 
 
 def test_unreadable_results(tmp_path):
-    (tmp_path / "toy.json").write_text("{")
+    (tmp_path / "toy.json").write_text("{", encoding="utf-8")
     for name in ("toy.json", "missing.json"):
         with pytest.raises(report.InvalidResults, match=f"{name} cannot be read"):
             report.load(tmp_path / name)
@@ -193,7 +204,7 @@ def collection(tmp_path):
         nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / f"{case}.ipynb")
         marks = {"quality": "quality", "one": 'quality ["agreement"]', "speed": "speed"}
         card = "\n".join(f"## {name}\n<!-- results:{mark} -->\nold\n<!-- /results -->" for name, mark in marks.items())
-        (folder / "about.toml").write_text(ABOUT)
+        (folder / "about.toml").write_text(ABOUT, encoding="utf-8")
         (folder / "thumbnail.jpg").touch()
         (folder / "README.md").write_text(f"# {case}\n{card}\nend\n", encoding="utf-8")
     (tmp_path / "README.md").write_text("top\n<!-- results:catalogue --><!-- /results -->\nbottom\n", encoding="utf-8")
@@ -239,12 +250,30 @@ def test_the_strip_and_the_released_weights(collection):
     ]
 
 
+def test_the_systems_and_pythons_that_were_tried(collection):
+    untried = [f"| {name} | untried |" for name in ("Linux on ARM", "macOS on Apple silicon", "Windows on x86-64")]
+    assert front_page(collection, "pythons").splitlines()[2:] == ["| Linux on x86-64 | untried |", *untried]
+    passed = {"passed": True, "seconds": 9, "last line": "env: ready"}
+    tests = {"passed": False, "seconds": 9, "last line": "1 failed, 20 passed, 3 skipped in 8.04s"}
+    pythons = {"3.11": {"date": "2026-11-20", "steps": {"set-up": passed, "tests": tests}},
+               "3.12": {"date": "2026-11-21", "steps": {"set-up": passed | {"passed": False}}}}  # fmt: skip
+    stored = json.dumps({"Linux on x86-64": pythons})
+    (collection / "results" / "pythons.json").write_text(stored, encoding="utf-8")
+    assert front_page(collection, "pythons").splitlines() == [
+        "| System | Python | set-up | tests | Tried on |",
+        "| --- | --- | --- | --- | --- |",
+        "| Linux on x86-64 | 3.11 | passes | **fails**: 1 failed, 20 passed, 3 skipped | 2026-11-20 |",
+        "| Linux on x86-64 | 3.12 | **fails** | – | 2026-11-21 |",
+        *(f"{line}  |  |  |" for line in untried),
+    ]
+
+
 def test_the_catalogue_has_the_learning_order(collection):
     for case, order in (("first", 1), ("last", 3), ("equal", 2)):
         folder = collection / "notebooks" / case
         shutil.copytree(collection / "notebooks" / "toy", folder)
         (folder / "toy.ipynb").rename(folder / f"{case}.ipynb")
-        (folder / "about.toml").write_text(ABOUT.replace("order = 2", f"order = {order}"))
+        (folder / "about.toml").write_text(ABOUT.replace("order = 2", f"order = {order}"), encoding="utf-8")
         shutil.copy(collection / "results" / "toy.json", collection / "results" / f"{case}.json")
     links = re.findall(r"\| \[A toy model\]\(notebooks/(\w+)/", front_page(collection))
     assert links == ["first", "equal", "toy", "last"]
@@ -279,7 +308,7 @@ def test_the_number_of_the_catalogue(collection, metric, row, text, expected):
     save(collection / "results", quality=quality)
     about = ABOUT.replace('metric = "perplexity"', f'metric = "{metric}"')
     about = about.replace("perplexity {value} at 4 bits ({pytorch} in PyTorch)", text)
-    (collection / "notebooks" / "toy" / "about.toml").write_text(about)
+    (collection / "notebooks" / "toy" / "about.toml").write_text(about, encoding="utf-8")
     assert f"| {expected} | 3.1x" in front_page(collection)
 
 
@@ -292,7 +321,7 @@ def test_the_number_of_the_catalogue(collection, metric, row, text, expected):
     ],
 )
 def test_about_asks_for_what_is_not_there(collection, old, new, fault):
-    (collection / "notebooks" / "toy" / "about.toml").write_text(ABOUT.replace(old, new))
+    (collection / "notebooks" / "toy" / "about.toml").write_text(ABOUT.replace(old, new), encoding="utf-8")
     with pytest.raises(report.InvalidResults, match=fault):
         front_page(collection)
 
@@ -332,9 +361,20 @@ def test_tables_of_a_readme(collection):
     assert not (collection / "notebooks" / "unmeasured" / "RESULTS.md").exists()
 
 
+def test_a_readme_has_the_limits_of_the_machine_below_its_speed(collection):
+    notes = {"background load": 0.25, "read bandwidth, GB/s": 30, "decoding, share of the read bandwidth": 0.5}
+    save(collection / "results", notes=notes)
+    report.regenerate(collection)
+    card = (collection / "notebooks" / "toy" / "README.md").read_text(encoding="utf-8")
+    speed = card.partition("## speed")[2].splitlines()
+    lines = ["| read bandwidth, GB/s | 30 |", "| decoding, share of the read bandwidth | 0.5 |", "", "</details>"]
+    assert speed[speed.index("<summary>Limits of the machine</summary>") + 4 :][:4] == lines
+    assert "background" not in card
+
+
 def test_a_readme_says_what_its_notebook_needs(collection):
     readme = collection / "notebooks" / "toy" / "README.md"
-    readme.write_text("<!-- results:needs -->\n<!-- /results -->")
+    readme.write_text("<!-- results:needs -->\n<!-- /results -->", encoding="utf-8")
     with pytest.raises(report.InvalidResults, match="asks for results:needs , but no results have the minutes"):
         report.regenerate(collection)
     report.add_needs(collection / "results" / "toy.json", 2.504, 3.456)
@@ -425,10 +465,10 @@ def test_the_catalogue_leaves_random_weights_out(collection):
     ],
 )
 def test_wrong_markers(collection, text, fault):
-    (collection / "README.md").write_text(text)
+    (collection / "README.md").write_text(text, encoding="utf-8")
     with pytest.raises(report.InvalidResults, match=fault):
         report.regenerate(collection)
-    assert (collection / "README.md").read_text() == text
+    assert (collection / "README.md").read_text(encoding="utf-8") == text
 
 
 @pytest.mark.parametrize(
@@ -442,7 +482,7 @@ def test_wrong_markers(collection, text, fault):
 )
 def test_a_readme_asks_for_what_was_not_measured(collection, mark, fault):
     readme = collection / "notebooks" / "toy" / "README.md"
-    readme.write_text(f"<!-- results:{mark} --><!-- /results -->")
+    readme.write_text(f"<!-- results:{mark} --><!-- /results -->", encoding="utf-8")
     with pytest.raises(report.InvalidResults, match=fault):
         report.regenerate(collection)
 
@@ -453,6 +493,59 @@ def test_command_line(collection, monkeypatch, capsys):
     assert report.main(["--check"]) == 1
     assert "README.md is stale: run python -m utils.report" in capsys.readouterr().out
     assert report.main([]) == 0 and report.main(["--check"]) == 0
-    (collection / "results" / "toy.json").write_text("{}")
+    (collection / "results" / "toy.json").write_text("{}", encoding="utf-8")
     assert report.main([]) == 1
     assert "'case' is a required property" in capsys.readouterr().err
+
+
+def test_a_readme_has_what_an_emulated_arm_processor_computed(collection):
+    readme = collection / "notebooks" / "toy" / "README.md"
+    readme.write_text('<!-- results:arm ["toy-fp16", "toy-int4"] --><!-- /results -->', encoding="utf-8")
+    report.regenerate(collection)
+    assert "| toy-fp16 | untried | untried |" in readme.read_text(encoding="utf-8")
+    agrees, small = {"result": "agrees", "difference": 0.00042}, {"result": "agrees", "difference": 3e-7}
+    differs = {"result": "differs", "difference": 0.987}
+    fails = {"result": "does not run", "error": "no primitive"}
+    rows = {
+        "toy-fp16/one": {"date": "2026-11-25", "f32": agrees, "f16": differs},
+        "toy-fp16/two": {"date": "2026-11-25", "f32": small, "f16": fails},
+        "toy-fp16/new": {"date": "2026-11-25", "f32": {"result": "untried", "error": "no sizes"}, "f16": small},
+        "toy-fp16-other/one": {"date": "2026-11-25", "f32": differs, "f16": differs},
+        "toy-int4/one": {"date": "2026-11-25", "f32": small, "f16": agrees},
+    }
+    results = {"openvino": "2026.4.1", "emulator": "qemu", "models": rows}
+    (collection / "results" / "bench" / "emulated-arm.json").write_text(json.dumps(results), encoding="utf-8")
+    report.regenerate(collection)
+    text = readme.read_text(encoding="utf-8")
+    line = next(line for line in text.splitlines() if line.startswith("| toy-fp16 |"))
+    f32, f16 = line.split(" | ")[1:]
+    assert f32 == "2 of 3 agree within 0.00042<br>new untried: no sizes"
+    assert f16.startswith(
+        "1 of 3 agree within 0.00001<br>**one differs** by 0.99<br>**two does not run**: no primitive"
+    )
+    assert "| toy-int4 | agrees within 0.00001 | agrees within 0.00042 |" in text
+    assert "correctness only" in text
+
+
+def test_readmes_say_which_models_run_on_arm(collection):
+    readme = collection / "notebooks" / "toy" / "README.md"
+    readme.write_text(
+        '<!-- results:arm ["toy-fp16", "toy"] --><!-- /results -->\n<!-- results:quality ["a"] --><!-- /results -->\n',
+        encoding="utf-8",
+    )
+    assert report.on_arm(collection) == {"toy-fp16", "toy"}
+
+
+def test_the_readers_of_mandarin_are_compared(collection):
+    readme = collection / "notebooks" / "toy" / "README.md"
+    readme.write_text("<!-- results:mandarin -->\n<!-- /results -->\n", encoding="utf-8")
+    report.regenerate(collection)
+    assert "Not measured yet" in readme.read_text(encoding="utf-8")
+    readers = {"before": {"test": {"er": [3, 4], "dates": [1, 6]}}, "now": {"test": {"er": [4, 4], "dates": [6, 6]}}}
+    path = collection / "results" / "examination" / "mandarin.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({"measured": "Measured today.", "readers": readers}), encoding="utf-8")
+    report.regenerate(collection)
+    text = readme.read_text(encoding="utf-8")
+    assert "Measured today." in text and "| er | 4 | 75.0 % | 100.0 % |" in text
+    assert "| all | 10 | 40.0 % | 100.0 % |" in text

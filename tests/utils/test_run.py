@@ -71,7 +71,7 @@ def test_a_passing_run(toy, tmp_path, capfd):
 def test_a_failing_verdict_keeps_what_stood(toy, tmp_path, capfd):
     standing = tmp_path / "standing" / "toy.json"
     standing.parent.mkdir()
-    standing.write_text("earlier")
+    standing.write_text("earlier", encoding="utf-8")
     arguments = toy(RESULTS.format(value=0.7))
     assert run.run(**arguments) == 1
     captured = capfd.readouterr()
@@ -81,7 +81,7 @@ def test_a_failing_verdict_keeps_what_stood(toy, tmp_path, capfd):
     assert run.run(**arguments, output=output, model="released") == 1
     written = json.loads(output.read_text(encoding="utf-8"))
     assert (written["quality"][0]["pass"], written["model"]) == (False, "released")
-    assert standing.read_text() == "earlier"
+    assert standing.read_text(encoding="utf-8") == "earlier"
 
 
 def test_the_memory_of_children_of_children_counts():
@@ -136,5 +136,5 @@ def test_usage(toy, capfd):
 def test_the_command_line_reaches_run(monkeypatch, tmp_path):
     given = []
     monkeypatch.setattr(run, "run", lambda *arguments: given.extend(arguments) or 1)
-    assert run.main(["toy", "--model", "released", "--device", "GPU", "--json", "o.json"]) == 1
-    assert [str(value) for value in given] == ["toy", "released", "GPU", "o.json", "None"]
+    assert run.main(["toy", "--model", "released", "--device", "GPU", "--json", "o.json", "--record"]) == 1
+    assert [str(value) for value in given] == ["toy", "released", "GPU", "o.json", "None", "True"]

@@ -9,7 +9,7 @@ from utils import sources
 def write(tmp_path):
     def writing(name: str, text: str = "") -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_text(text, encoding="utf-8")
         sources.imported.cache_clear()
 
     return writing

@@ -15,7 +15,8 @@ ABOUT = (ROOT / "utils/template/notebooks/new_case/about.toml").read_text(encodi
 MARKDOWN = """# Toy
 
 [code](pipeline.py), [`own`](tool/run.py), [folder](tool), [page](README.md#start), [front](../../README.md),
-[elsewhere](https://docs.python.org), ![what it made](result.png)
+[elsewhere](https://docs.python.org), ![what it made](result.png), [below](#What-it-is%3F-A-test),
+[of a tool](tool/README.md)
 
 ```
 [code](unknown.py)
@@ -30,19 +31,27 @@ def collection(tmp_path):
     for case, order in (("late", 2), ("toy", 1)):
         folder = root / "notebooks" / case
         (folder / "tool").mkdir(parents=True)
-        for name in ("pipeline.py", "tool/run.py", "result.png", "result.mp3", "thumbnail.jpg", "weights.bin"):
-            (folder / name).write_text(name)
-        (folder / "about.toml").write_text(ABOUT.replace("order = 100", f"order = {order}"))
-        (folder / "README.md").write_text("# Read me\n\n## Start\n")
-        (folder / "RESULTS.md").write_text("# Results\n")
+        for name in (
+            "pipeline.py",
+            "tool/run.py",
+            "tool/README.md",
+            "result.png",
+            "result.mp3",
+            "thumbnail.jpg",
+            "weights.bin",
+        ):
+            (folder / name).write_text(name, encoding="utf-8")
+        (folder / "about.toml").write_text(ABOUT.replace("order = 100", f"order = {order}"), encoding="utf-8")
+        (folder / "README.md").write_text("# Read me\n\n## Start\n", encoding="utf-8")
+        (folder / "RESULTS.md").write_text("# Results\n", encoding="utf-8")
         hidden = {"cell_type": "code", "source": ["1"], "metadata": {"jupyter": {"source_hidden": True}}}
         shown = {"cell_type": "code", "source": ["2"], "metadata": {}}
         text = {"cell_type": "markdown", "source": MARKDOWN.splitlines(keepends=True), "metadata": {}}
         book = {"cells": [text, hidden, shown], "metadata": {"widgets": {}}, "nbformat": 4, "nbformat_minor": 5}
-        (folder / f"{case}.ipynb").write_text(json.dumps(book))
+        (folder / f"{case}.ipynb").write_text(json.dumps(book), encoding="utf-8")
     picture = '<a href="notebooks/toy/toy.ipynb"><img src="notebooks/toy/thumbnail.jpg"></a>'
-    (root / "README.md").write_text(f"# Front\n\n{picture} [toy](notebooks/toy/toy.ipynb)\n")
-    (root / "CONTRIBUTING.md").write_text("# Contributing\n")
+    (root / "README.md").write_text(f"# Front\n\n{picture} [toy](notebooks/toy/toy.ipynb)\n", encoding="utf-8")
+    (root / "CONTRIBUTING.md").write_text("# Contributing\n", encoding="utf-8")
     return root
 
 
@@ -65,8 +74,9 @@ def test_links_lead_to_pages_and_files_of_the_site(collection, tmp_path):
     text = book["cells"][0]["source"]
     assert "[code](pipeline.py), [`own`](tool/run.py), folder, [page](README.md#start), [front](../../index.md)" in text
     assert "[elsewhere](https://docs.python.org), ![what it made](result.png)" in text and "unknown.py" in text
+    assert "[below](#what-it-is-a-test),\nof a tool\n" in text
     for name in ("pipeline.py", "tool/run.py", "result.png"):
-        assert (folder / name).read_text() == name
+        assert (folder / name).read_text(encoding="utf-8") == name
     copied = {file.name for file in (tmp_path / "_extra" / "notebooks" / "toy").iterdir()}
     assert copied == {"result.png", "result.mp3", "thumbnail.jpg"} and not (folder / "weights.bin").exists()
 
@@ -96,7 +106,23 @@ def test_the_settings_run_nothing_and_reach_no_other_server():
     text = (website.SETTINGS / "conf.py").read_text(encoding="utf-8")
     compile(text, "conf.py", "exec")
     assert 'nb_execution_mode = "off"' in text and "nb_ipywidgets_js = {}" in text
-    assert not [name for name in ("conf.py", "style.css") if "://" in (website.SETTINGS / name).read_text()]
+    assert not [
+        name for name in ("conf.py", "style.css") if "://" in (website.SETTINGS / name).read_text(encoding="utf-8")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("built", "expected"),
+    [
+        ("<pre><span>code</span></pre>", '<pre tabindex="0"><span>code</span></pre>'),
+        ('<p class="caption" role="heading">A</p>', '<p class="caption" role="heading" aria-level="2">A</p>'),
+        ('<div class="table-wrapper a">', '<div tabindex="0" class="table-wrapper a">'),
+        ('<th style="text-align:left"></th><th class="head"><p></p></th>', "<td></td><td></td>"),
+        ('<th class="head"><p>Stage</p></th>', '<th class="head"><p>Stage</p></th>'),
+    ],
+)
+def test_built_pages_are_mended_for_keyboards_and_screen_readers(built, expected):
+    assert website.mended(built) == expected
 
 
 def pins(path) -> dict[str, str]:
@@ -126,7 +152,7 @@ def tools(monkeypatch, tmp_path):
             raise env.SetupError("it failed")
         if "sphinx" in command:
             command[-1].mkdir()
-            (command[-1] / "index.html").write_text("new")
+            (command[-1] / "index.html").write_text("new", encoding="utf-8")
 
     def create(folder, **_):
         shutil.rmtree(folder, ignore_errors=True)
@@ -155,10 +181,12 @@ def test_a_failed_build_leaves_the_earlier_site(tools, tmp_path, capsys):
     output = tmp_path / "site"
     assert website.main(["--output", str(output)]) == 0
     assert (output / ".nojekyll").exists() and str(output / "index.html") in capsys.readouterr().out
-    (output / "index.html").write_text("earlier")
+    (output / "index.html").write_text("earlier", encoding="utf-8")
     execute.fail = True
     assert website.main(["--output", str(output)]) == 1
-    assert (output / "index.html").read_text() == "earlier" and "site: it failed" in capsys.readouterr().err
+    assert (output / "index.html").read_text(
+        encoding="utf-8"
+    ) == "earlier" and "site: it failed" in capsys.readouterr().err
     execute.fail = False
     assert website.main(["--output", str(output)]) == 0
-    assert (output / "index.html").read_text() == "new"
+    assert (output / "index.html").read_text(encoding="utf-8") == "new"

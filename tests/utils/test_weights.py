@@ -67,7 +67,7 @@ def kept(name: str) -> list[str]:
 
 
 def lock(notebook: Path) -> dict:
-    return json.loads((notebook / "checkpoints.lock.json").read_text())
+    return json.loads((notebook / "checkpoints.lock.json").read_text(encoding="utf-8"))
 
 
 def child(name: str, **environment: str) -> subprocess.Popen:
@@ -77,6 +77,7 @@ def child(name: str, **environment: str) -> subprocess.Popen:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        encoding="utf-8",
     )
 
 
@@ -234,7 +235,7 @@ def test_file_of_another_size_is_fetched_again(notebook):
         assert weights.fetch("w", progress=False).read_bytes() == DATA
         path.unlink()
         assert weights.fetch("w", progress=False).read_bytes() == DATA
-        (path.parent / ".receipt.json").write_text('{"files": ')
+        (path.parent / ".receipt.json").write_text('{"files": ', encoding="utf-8")
         assert weights.fetch("w", progress=False).read_bytes() == DATA
         assert len(server.requests) == 4
 
@@ -273,7 +274,7 @@ def test_lost_lock_entry_comes_back_from_the_receipt(notebook):
 
 def test_broken_lock_file_is_named(notebook):
     declare(notebook, w={"source": "url", "url": "http://127.0.0.1:9/w.onnx"})
-    (notebook / "checkpoints.lock.json").write_text("<<<<<<< mine")
+    (notebook / "checkpoints.lock.json").write_text("<<<<<<< mine", encoding="utf-8")
     with pytest.raises(ValueError, match=r"checkpoints\.lock\.json is not valid JSON"):
         weights.fetch("w", progress=False)
 
@@ -564,7 +565,7 @@ def test_torch_files_run_no_code(tmp_path):
     torch.save({"a": torch.arange(3)}, tmp_path / "good.pt")
     assert weights.load_torch(tmp_path / "good.pt")["a"].tolist() == [0, 1, 2]
     torch.save({"a": Bomb(tmp_path / "exploded")}, tmp_path / "bad.pt")
-    (tmp_path / "text.pt").write_text("hello")
+    (tmp_path / "text.pt").write_text("hello", encoding="utf-8")
     for bad in ("bad.pt", "text.pt"):
         with pytest.raises(ValueError, match=rf"{bad} is not a checkpoint of plain tensors"):
             weights.load_torch(tmp_path / bad)
@@ -660,5 +661,5 @@ def test_declarations_of_this_repository():
 def test_import_is_cheap():
     code = "import sys, utils.weights; print({'torch', 'openvino', 'httpx', 'huggingface_hub'} & sys.modules.keys())"
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    output = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
+    output = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True, encoding="utf-8")
     assert output.strip() == "set()"

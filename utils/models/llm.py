@@ -10,6 +10,7 @@ the same name and options share the folders.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,7 +43,7 @@ def transformers_folder(name: str, checkpoint: Path) -> Path:
 
     name: of the checkpoint in checkpoints.toml.
     """
-    if checkpoint.suffix != ".gguf":
+    if checkpoint.suffix.lower() != ".gguf":
         return checkpoint
     return cached_in_child(f"{name}-transformers", gguf.to_transformers, checkpoint, checkpoint=checkpoint)
 
@@ -63,19 +64,29 @@ def ir_folder(name: str, checkpoint: Path, precision: str = "FP16", *, group_siz
     return cached_in_child(name, compress, base, options, checkpoint=base, arguments=options, ram_gb=ram_gb)
 
 
-def to_ir(checkpoint: Path, folder: Path) -> None:
-    """Export a transformers folder with optimum-intel: FP16 weights, stateful, with tokenizer IRs."""
+def to_ir(checkpoint: Path, folder: Path, *, tokenizer: bool = True) -> None:
+    """Export a transformers folder with optimum-intel: FP16 weights, stateful, with tokenizer IRs unless `tokenizer` is
+    False.
+
+    Raises ValueError for an architecture that it does not export.
+    """
     from optimum.exporters.openvino import main_export
     from optimum.intel import OVConfig
 
-    main_export(
-        str(checkpoint),
-        folder,
-        task="text-generation-with-past",
-        ov_config=OVConfig(dtype="fp16"),
-        convert_tokenizer=True,
-        local_files_only=True,
-    )
+    try:
+        main_export(
+            str(checkpoint),
+            folder,
+            task="text-generation-with-past",
+            ov_config=OVConfig(dtype="fp16"),
+            convert_tokenizer=tokenizer,
+            local_files_only=True,
+        )
+    except ValueError as error:
+        kind = json.loads((checkpoint / "config.json").read_text(encoding="utf-8")).get("model_type")
+        raise ValueError(
+            f"{checkpoint}: optimum-intel does not export the architecture {kind!r} ({error}). Take another one."
+        ) from error
 
 
 def compress(ir: Path, options: dict, folder: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -46,9 +46,12 @@ def openvino_setting(runtime: str, precision: str, folder: Path, change: Change 
     return bench.Setting(runtime, precision, start_openvino, (folder, change), weights_mb(folder))
 
 
-def genai_setting(precision: str, folder: Path, runtime: str = "openvino_genai") -> bench.Setting:
-    """openvino_genai's LLMPipeline on an IR folder."""
-    return bench.Setting(runtime, precision, start_genai, (folder,), weights_mb(folder))
+def genai_setting(
+    precision: str, folder: Path, runtime: str = "openvino_genai", properties: Mapping[str, object] | None = None
+) -> bench.Setting:
+    """openvino_genai's LLMPipeline on an IR folder. properties: of the device."""
+    arguments = (folder, tuple((properties or {}).items()))
+    return bench.Setting(runtime, precision, start_genai, arguments, weights_mb(folder))
 
 
 def torch_settings(checkpoint: Path, compiling: bool = False) -> list[bench.Setting]:
@@ -94,6 +97,16 @@ def weights_mb(folder: Path) -> float:
     return bench.size_mb((folder / MODEL_XML).with_suffix(".bin"))
 
 
+def layer_weights(config: Mapping) -> int:
+    """The weights of the matrices in a language model's layers; config: of transformers, as a dict.
+
+    A token of a prompt takes two operations for each. The output layer is not among them.
+    """
+    hidden, heads = config["hidden_size"], config["num_attention_heads"]
+    kv = hidden * config.get("num_key_value_heads", heads) // heads
+    return config["num_hidden_layers"] * (2 * hidden * (hidden + kv) + 3 * hidden * config["intermediate_size"])
+
+
 def start_openvino(folder: Path, change: Change | None) -> dict[str, Callable]:
     import openvino as ov
 
@@ -103,11 +116,11 @@ def start_openvino(folder: Path, change: Change | None) -> dict[str, Callable]:
     return workloads(Session(model).generate)
 
 
-def start_genai(folder: Path) -> dict[str, Callable]:
+def start_genai(folder: Path, properties: Iterable[tuple[str, object]] = ()) -> dict[str, Callable]:
     import openvino as ov
     import openvino_genai as genai
 
-    pipeline = genai.LLMPipeline(str(folder), "CPU")
+    pipeline = genai.LLMPipeline(str(folder), "CPU", **dict(properties))
 
     def generate(token_ids: np.ndarray, count: int) -> None:
         settings = genai.GenerationConfig()
@@ -153,18 +166,19 @@ def load_torch(checkpoint: Path, precision: str, attention: str = "sdpa"):
 
 def eager(model) -> Generate:
     """Greedy decoding with a transformers model, whose cache grows."""
+    return lambda token_ids, count: list(greedy_tokens(model, token_ids, count))
+
+
+def greedy_tokens(model, token_ids: np.ndarray, count: int) -> Iterator[int]:
+    """The tokens that `eager` generates, each as soon as it is known."""
     import torch
 
-    def generate(token_ids: np.ndarray, count: int) -> list[int]:
-        ids, past, tokens = torch.from_numpy(token_ids), None, []
+    ids, past = torch.from_numpy(token_ids), None
+    for _ in range(count):
         with torch.inference_mode():
-            for _ in range(count):
-                output = model(ids, past_key_values=past, use_cache=True, logits_to_keep=1)
-                past, ids = output.past_key_values, output.logits[:, -1:].argmax(-1)  # [1, 1]
-                tokens.append(int(ids))
-        return tokens
-
-    return generate
+            output = model(ids, past_key_values=past, use_cache=True, logits_to_keep=1)
+            past, ids = output.past_key_values, output.logits[:, -1:].argmax(-1)  # [1, 1]
+        yield int(ids)
 
 
 def compiled(model) -> Generate:

@@ -13,17 +13,35 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
-
-from notebooks.deepseek_serving.server.repository import Repository
+from typing import Any, NamedTuple
 
 STALLED_S = 60.0  # a step takes milliseconds to a few seconds
 SAMPLE_TEXT = (
     "Naïve  café — “quotes”, 日本語, 👩‍🚀 's n't .\n\tx"  # spaces before punctuation, characters of several tokens
 )
 STOPPING_MESSAGE = "The server is stopping."
-log = logging.getLogger("deepseek_serving")
+log = logging.getLogger("serving")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an engine serves, and how.
+
+    name: of the model, in messages. model: an IR folder, or a GGUF file. context: the most tokens that prompt and
+    answer may have together. max_num_seqs: requests in a batch; further ones wait. scheduler: values of
+    openvino_genai's SchedulerConfig by name, such as cache_size (GB). properties: of the device.
+    """
+
+    name: str
+    model: Path
+    context: int
+    device: str = "CPU"
+    max_num_seqs: int = 64
+    scheduler: Mapping[str, Any] = field(default_factory=dict)
+    properties: Mapping[str, Any] = field(default_factory=dict)
 
 
 class EngineError(RuntimeError):
@@ -86,8 +104,8 @@ class Generation:
 class Engine:
     """Generates the answers to all requests in one batch. `start` loads the model in the background."""
 
-    def __init__(self, repository: Repository) -> None:
-        self.repository = repository
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
         self.failure: str | None = None
         self.loaded = threading.Event()  # set once the model is loaded, or loading has failed
         self.prompt_tokens = self.generated_tokens = 0
@@ -109,7 +127,7 @@ class Engine:
         self._thread.start()
 
     def close(self, *, drain: bool = False) -> None:
-        """End the thread: at once, or with `drain` after the answers that are being generated.
+        """End the thread: at once, or with `drain` after the answers that are being generated; then free the model.
 
         Requests that end early raise EngineError.
         """
@@ -117,6 +135,7 @@ class Engine:
             self._draining, self._closing = drain, not drain
             self._changed.notify()
         self._thread.join()
+        self._pipeline = self.tokenizer = None  # now, since requests that have ended may still hold this engine
 
     @property
     def problem(self) -> str | None:
@@ -133,7 +152,7 @@ class Engine:
     @property
     def context(self) -> int:
         """The most tokens that prompt and answer may have together."""
-        return self.repository.context
+        return self.settings.context
 
     def config(self):
         """A new GenerationConfig with the model's defaults."""
@@ -142,8 +161,8 @@ class Engine:
     def encode(self, messages: list[dict] | None, prompt: str | None):
         """Token ids [1, n] of a chat in the model's template, or of a plain prompt. Any thread may call it."""
         if messages is not None:
-            prompt = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True)
-        return self._tokenizer.encode(prompt, add_special_tokens=messages is None).input_ids
+            prompt = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True)
+        return self.tokenizer.encode(prompt, add_special_tokens=messages is None).input_ids
 
     def submit(self, ids, config) -> Generation:
         """Start generating an answer. Call it in the event loop that will read the answer. Raises EngineError."""
@@ -191,17 +210,17 @@ class Engine:
     def _load(self) -> None:
         import openvino_genai
 
-        options = self.repository.options
+        settings = self.settings
         scheduler = openvino_genai.SchedulerConfig()
-        for name in ("cache_size", "max_num_seqs", "max_num_batched_tokens", "enable_prefix_caching"):
-            setattr(scheduler, name, getattr(options, name))
+        for name, value in (dict(settings.scheduler) | {"max_num_seqs": settings.max_num_seqs}).items():
+            setattr(scheduler, name, value)
         started = time.monotonic()
         self._pipeline = openvino_genai.ContinuousBatchingPipeline(
-            self.repository.model, scheduler, options.device, options.plugin_config
+            settings.model, scheduler, settings.device, dict(settings.properties)
         )
-        self._tokenizer = self._pipeline.get_tokenizer()
-        self._bytes = token_bytes(self._tokenizer, self.repository.model)
-        log.info("Loaded %s in %.1f s", self.repository.name, time.monotonic() - started)
+        self.tokenizer = self._pipeline.get_tokenizer()
+        self._bytes = token_bytes(self.tokenizer, settings.model)
+        log.info("Loaded %s in %.1f s", settings.name, time.monotonic() - started)
 
     def _wait_for_work(self) -> bool:
         with self._changed:
@@ -219,7 +238,7 @@ class Engine:
                 generation.handle.cancel()
                 self._active.pop(id(generation), None)
         # openvino_genai keeps to max_num_seqs only without `dynamic_split_fuse`, which lets prompts share steps.
-        while self._arrivals and len(self._active) < self.repository.options.max_num_seqs:
+        while self._arrivals and len(self._active) < self.settings.max_num_seqs:
             generation = self._arrivals.popleft()
             if generation.done:
                 continue
@@ -289,14 +308,16 @@ def token_bytes(tokenizer, model: Path | str) -> dict[int, bytes]:
     """The bytes that each token adds to a text, by token id; special tokens add none.
 
     With this table, decoding is a look-up. It is exact for byte-level tokenizers (GPT-2, Llama 3, Qwen, DeepSeek).
-    Every token is checked against the detokenizer. Raises ValueError for a tokenizer that is not byte-level.
+    Every token is checked against the detokenizer, which replaces the bytes of incomplete characters, or, for GGUF
+    files, leaves them out. Raises ValueError for a tokenizer that is not byte-level.
     """
     table = {token: bytes(data) for data, token in tokenizer.get_vocab().items()}
     tokens = sorted(table)
     for token, text in zip(tokens, tokenizer.decode([[token] for token in tokens]), strict=True):
-        if not text:
+        shown = {table[token].decode("utf-8", errors) for errors in ("replace", "ignore")}
+        if not text and text not in shown:  # a special token
             table[token] = b""
-        elif table[token].decode("utf-8", "replace") != text:
+        elif text not in shown:
             raise ValueError(f"The tokenizer of {model} is not byte-level: token {token} reads {text!r}.")
     ids = tokenizer.encode(SAMPLE_TEXT, add_special_tokens=False).input_ids.data[0].tolist()
     text = b"".join(table[token] for token in ids).decode()

@@ -1,6 +1,6 @@
 """ASGI middleware before the endpoints: authorization, limits of size and number, and disconnected clients.
 
-A request that is rejected by its headers is rejected before its body is parsed.
+A request that is rejected by its headers is rejected before its body is parsed. Errors are {"error": message}.
 """
 
 from __future__ import annotations
@@ -10,23 +10,52 @@ import contextlib
 import contextvars
 import hmac
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
+from fastapi import HTTPException
 from fastapi.responses import JSONResponse
 
-from notebooks.deepseek_serving.server.parsing import Limits, RequestError
-
-GENERATION_PATHS = {f"/{version}/{kind}" for version in ("v1", "v3") for kind in ("chat/completions", "completions")}
-PUBLIC_PATHS = {"/v2/health/live", "/v2/health/ready"}  # answered without an API key
 CLOSE_CONNECTION = {"Connection": "close"}
 DRAIN_S = 2.0  # how long the body of a rejected request is read and discarded
 LOOPBACK = {"127.0.0.1", "localhost", "[::1]", "::1"}
 
 
+class RequestError(HTTPException):
+    """A request that cannot be answered: HTTP status and error message."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of requests. A request beyond one of them gets an error."""
+
+    waiting: int = 128  # requests beyond those in the batch; further ones get 503
+    body: int = 2**20  # bytes
+    depth: int = 16  # levels of nested JSON
+    upload_s: float = 20.0  # time in which the whole body must arrive
+    retry_after_s: int = 1
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Which requests are checked, and how.
+
+    counted: paths whose requests take part in the limit of concurrent requests; they end when their client leaves.
+    parsed: further paths whose JSON is checked. public: paths that are answered without an API key. json_only: whether
+    the Content-Type must be application/json. bad_json: the status for a body that is no JSON.
+    """
+
+    counted: Collection[str]
+    parsed: Collection[str] = ()
+    public: Collection[str] = ()
+    json_only: bool = True
+    bad_json: int = 400
+
+
 @dataclass
 class Job:
-    """An accepted request in the form of `parsing.parse`, and the generations to abort when it ends."""
+    """An accepted request in the form of the guard's `check`, and the generations to abort when it ends."""
 
     request: dict
     generations: list = field(default_factory=list)
@@ -38,16 +67,28 @@ job: contextvars.ContextVar[Job] = contextvars.ContextVar("job")
 class Guard:
     """Rejects invalid requests before `app` sees them, and aborts the generations of disconnected clients.
 
-    check(body, chat=...): parses the JSON of a request; `app` finds the result in `job`. It may raise RequestError.
-    max_concurrent: generation requests in flight; further ones get 503 with Retry-After. On a loopback `host` only
-    requests addressed to loopback are answered: a web page cannot reach the server under a host name of its own.
-    `in_flight` counts the requests that are being answered, `refused` those that got 503.
+    check(path, body): parses the JSON of a request; `app` finds the result in `job`. It may raise RequestError.
+    forward(request): the JSON that `app` reads as the body; by default it gets an empty object.
+    max_concurrent: counted requests in flight; further ones get 503 with Retry-After. On a loopback `host` only
+    requests addressed to loopback are answered, and none that a web page of another origin sends: a page cannot reach
+    the server, not even under a host name of its own. `in_flight` counts the requests that are being answered,
+    `refused` those that got 503.
     """
 
     def __init__(
-        self, app, check: Callable[..., dict], *, max_concurrent: int, host: str, api_key: str | None, limits: Limits
+        self,
+        app,
+        check: Callable[[str, object], dict],
+        rules: Rules,
+        *,
+        max_concurrent: int,
+        host: str,
+        api_key: str | None = None,
+        limits: Limits | None = None,
+        forward: Callable[[dict], dict] = lambda request: {},
     ) -> None:
-        self.app, self.check, self.max_concurrent, self.limits = app, check, max_concurrent, limits
+        self.app, self.check, self.rules, self.forward = app, check, rules, forward
+        self.max_concurrent, self.limits = max_concurrent, limits or Limits()
         self.local = host in LOOPBACK
         self.authorization = None if api_key is None else f"Bearer {api_key}".encode()
         self.in_flight = self.refused = 0
@@ -66,8 +107,10 @@ class Guard:
 
         try:
             self._check_sender(scope)
-            if scope["method"] == "POST" and scope["path"] in GENERATION_PATHS:
-                await self._generate(scope, reading, send)
+            if scope["method"] == "POST" and scope["path"] in self.rules.counted:
+                await self._counted(scope, reading, send)
+            elif scope["method"] in ("POST", "DELETE") and scope["path"] in self.rules.parsed:
+                await self._checked(scope, reading, send)
             else:
                 await self.app(scope, reading, send)
         except RequestError as error:
@@ -79,34 +122,43 @@ class Guard:
             await response(scope, receive, send)
 
     def _check_sender(self, scope) -> None:
-        headers = dict(scope["headers"])
-        if self.local and headers.get(b"host", b"").decode("latin-1").rsplit(":", 1)[0] not in LOOPBACK:
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        if self.local and headers.get(b"host", "").rsplit(":", 1)[0] not in LOOPBACK:
             raise RequestError(403, "This server answers only requests addressed to 127.0.0.1 or localhost.")
-        if self.authorization is not None and scope["path"] not in PUBLIC_PATHS:
-            if not hmac.compare_digest(headers.get(b"authorization", b""), self.authorization):
+        if self.local and b"origin" in headers and not _is_local(headers[b"origin"]):
+            raise RequestError(403, "This server answers no requests of web pages from other machines.")
+        if self.authorization is not None and scope["path"] not in self.rules.public:
+            given = headers.get(b"authorization", "").encode("latin-1")
+            if not hmac.compare_digest(given, self.authorization):
                 raise RequestError(401, "The API key is missing or wrong.", {"WWW-Authenticate": "Bearer"})
 
-    async def _generate(self, scope, receive, send) -> None:
+    async def _counted(self, scope, receive, send) -> None:
         if self.in_flight >= self.max_concurrent:
             self.refused += 1
             raise RequestError(
                 503, "Too many requests are waiting; try again.", {"Retry-After": str(self.limits.retry_after_s)}
             )
         self.in_flight += 1
+        try:
+            await self._checked(scope, receive, send)
+        finally:
+            self.in_flight -= 1
+
+    async def _checked(self, scope, receive, send) -> None:
         current = Job({})
         try:
-            current.request = self.check(await self._json(scope, receive), chat="/chat/" in scope["path"])
+            current.request = self.check(scope["path"], await self._json(scope, receive))
             job.set(current)
             await self._until_gone(scope, current, receive, send)
         finally:
-            self.in_flight -= 1
             for generation in current.generations:
                 generation.abort()
 
     async def _json(self, scope, receive):
         """The JSON body of a request. Raises RequestError for one that is too large, too slow, too deep or invalid."""
         headers = dict(scope["headers"])
-        if headers.get(b"content-type", b"").split(b";")[0].strip().lower() != b"application/json":
+        kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
+        if self.rules.json_only and kind != b"application/json":
             raise RequestError(415, "Content-Type must be application/json")
         body, more = bytearray(), True
         try:
@@ -128,7 +180,7 @@ class Guard:
         except RecursionError:
             raise RequestError(400, self._too_deep()) from None
         except ValueError:
-            raise RequestError(412, "Cannot parse JSON body") from None
+            raise RequestError(self.rules.bad_json, "Cannot parse JSON body") from None
         level = [value]
         for _ in range(self.limits.depth):
             level = [inner for outer in level for inner in _members(outer)]
@@ -140,8 +192,8 @@ class Guard:
         return f"The JSON body is nested deeper than {self.limits.depth} levels."
 
     async def _until_gone(self, scope, current: Job, receive, send) -> None:
-        """Run the app, and cancel it when the client disconnects. The app gets the fields that its router reads."""
-        body = json.dumps({key: current.request[key] for key in ("model", "messages", "stream")}).encode()
+        """Run the app, and cancel it when the client disconnects."""
+        body = json.dumps(self.forward(current.request)).encode()
         gone, unread = asyncio.Event(), [{"type": "http.request", "body": body, "more_body": False}]
 
         async def replay() -> dict:
@@ -163,6 +215,14 @@ class Guard:
                 task.cancel()  # has no effect on a task that is done
             with contextlib.suppress(asyncio.CancelledError):
                 await tasks[0]
+
+
+def _is_local(origin: str) -> bool:
+    """Whether a page of this origin comes from this machine."""
+    try:
+        return urlsplit(origin).hostname in LOOPBACK
+    except ValueError:
+        return False
 
 
 def _members(value) -> list:

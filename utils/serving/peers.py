@@ -1,4 +1,4 @@
-"""The servers to compare with, started as a user starts them.
+"""What servers are compared with: other servers, started as a user starts them, and PyTorch without a server.
 
 llama.cpp's `llama-server` is looked for in LLAMA_SERVER and on PATH, because it is no Python package. `transformers
 serve` is part of transformers.
@@ -15,11 +15,15 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
-import httpx
+from utils import bench, preflight
+from utils.models import llm_speed
+from utils.serving.load import Model, Reply
+from utils.serving.process import answers, terminate
 
-from utils import bench
+_LOADED: dict[str, object] = {}  # the model and the tokenizer, in the process of `torch_eager`
 
 
 def find_llama() -> str | None:
@@ -50,6 +54,35 @@ def transformers_serve(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
+def torch_eager(folder: Path, precision: str) -> Iterator[Model]:
+    """PyTorch eager on a transformers folder, without a server and in a process of its own.
+
+    It yields what `load.measure` takes in place of a server, for one client.
+    """
+    with tempfile.TemporaryFile() as log:
+        with preflight.Child(f"PyTorch at {precision}", log=log) as child:
+            child.call(_load, folder, precision)
+            yield partial(child.call, _answer)
+
+
+def _load(folder: Path, precision: str) -> None:
+    from transformers import AutoTokenizer
+
+    _LOADED["model"] = llm_speed.load_torch(folder, precision)
+    _LOADED["tokenizer"] = AutoTokenizer.from_pretrained(folder)
+
+
+def _answer(messages: list[dict], answer: int) -> Reply:
+    tokenizer, begin = _LOADED["tokenizer"], time.perf_counter()
+    kind = {"return_tensors": "pt", "return_dict": True}
+    prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, **kind)["input_ids"].numpy()
+    tokens = llm_speed.greedy_tokens(_LOADED["model"], prompt, answer)
+    tokenizer.decode([next(tokens)])
+    first = time.perf_counter() - begin
+    return first, prompt.shape[1], 1 + len(list(tokens))
+
+
+@contextmanager
 def _running(command: list[str], health: str, timeout: float = 120, **environment: str) -> Iterator[str]:
     """Start a server on a free port, wait until its path `health` answers, and end it with the block."""
     with socket.socket() as free:
@@ -65,7 +98,7 @@ def _running(command: list[str], health: str, timeout: float = 120, **environmen
         )
         try:
             deadline = time.monotonic() + timeout
-            while not _answers(url + health):
+            while not answers(url + health):
                 if process.poll() is not None or time.monotonic() > deadline:
                     log.seek(max(0, log.seek(0, os.SEEK_END) - 1000))
                     tail = log.read().decode(errors="replace")
@@ -73,16 +106,4 @@ def _running(command: list[str], health: str, timeout: float = 120, **environmen
                 time.sleep(0.1)
             yield url
         finally:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def _answers(url: str) -> bool:
-    try:
-        return httpx.get(url, timeout=5, trust_env=False).status_code == 200
-    except httpx.HTTPError:
-        return False
+            terminate(process, 10)

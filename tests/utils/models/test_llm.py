@@ -161,3 +161,7 @@ def test_compression_keeps_the_companions_and_most_of_the_numbers(mode, smaller,
     ids = token_ids(9, 1, 12, VOCABULARY)
     full, small = (Session(one / MODEL_XML, **PRECISE).prefill(ids).copy() for one in (source, folder))
     assert like < np.corrcoef(full.ravel(), small.ravel())[0, 1] < 1 - 1e-9
+
+
+def test_a_session_runs_on_every_device(model, device):
+    assert Session(model, device).generate(token_ids(0, 1, 5, VOCABULARY), 2).shape == (1, 2)

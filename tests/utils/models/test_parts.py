@@ -17,15 +17,15 @@ MODELS = {
 
 
 def to_ir(checkpoint: Path, folder: Path) -> None:
-    (folder / "ir").write_text(checkpoint.name)
+    (folder / "ir").write_text(checkpoint.name, encoding="utf-8")
 
 
 def compress(ir: Path, precision: str, group_size: int, folder: Path) -> None:
-    (folder / "ir").write_text(f"{(ir / 'ir').read_text()} {precision} {group_size}")
+    (folder / "ir").write_text(f"{(ir / 'ir').read_text(encoding='utf-8')} {precision} {group_size}", encoding="utf-8")
 
 
 def fail(checkpoint: Path, folder: Path) -> None:
-    (folder / "ir").write_text("half")
+    (folder / "ir").write_text("half", encoding="utf-8")
     raise ValueError("This checkpoint is damaged.")
 
 
@@ -54,7 +54,7 @@ def prepare(model: str, precision: str, to_ir=to_ir) -> Path:
 
 def test_a_model_is_converted_once_for_all_precisions(calls):
     folders = [prepare("tiny", precision) for precision in ("INT4", "FP16", "INT8", "INT4")]
-    assert [(folder / "ir").read_text() for folder in folders[:3]] == [
+    assert [(folder / "ir").read_text(encoding="utf-8") for folder in folders[:3]] == [
         "toy_tiny INT4 64",
         "toy_tiny",
         "toy_tiny INT8 64",
@@ -65,7 +65,7 @@ def test_a_model_is_converted_once_for_all_precisions(calls):
 
 def test_models_are_kept_apart_and_ask_for_their_memory(calls):
     assert prepare("tiny", "FP16") != prepare("released", "FP16")
-    assert (prepare("released", "INT4") / "ir").read_text() == "toy INT4 128"
+    assert (prepare("released", "INT4") / "ir").read_text(encoding="utf-8") == "toy INT4 128"
     assert [needed for needed in calls if not isinstance(needed, str)] == [2, 10, 10]
 
 
@@ -73,7 +73,7 @@ def test_a_failed_conversion_leaves_nothing(calls, tmp_path):
     with pytest.raises(ValueError, match="damaged"):
         prepare("tiny", "FP16", fail)
     assert [path for path in (tmp_path / "ir").iterdir() if path.is_dir()] == []
-    assert (prepare("tiny", "FP16") / "ir").read_text() == "toy_tiny"
+    assert (prepare("tiny", "FP16") / "ir").read_text(encoding="utf-8") == "toy_tiny"
 
 
 def test_unknown_names_are_errors(calls):
@@ -92,8 +92,8 @@ def ir(tmp_path_factory) -> Path:
     for part in ("language", "vision", "decoder"):
         x = opset13.parameter([-1, 256], np.float32)
         ov.save_model(ov.Model([opset13.matmul(x, values, False, True)], [x], part), folder / parts.xml(part))
-    (folder / "config.json").write_text("{}")
-    (folder / "manifest.json").write_text("{}")
+    (folder / "config.json").write_text("{}", encoding="utf-8")
+    (folder / "manifest.json").write_text("{}", encoding="utf-8")
     return folder
 
 

@@ -52,7 +52,7 @@ def test_one_file_or_those_of_an_index(tmp_path):
     assert tensors.shards(tmp_path, "m.bin", "Toy") == [tmp_path / "m.bin"]
     parts = ["m-2.bin", "m-1.bin"]
     (tmp_path / "m.bin.index.json").write_text(
-        json.dumps({"weight_map": {"x": parts[0], "y": parts[1], "z": parts[0]}})
+        json.dumps({"weight_map": {"x": parts[0], "y": parts[1], "z": parts[0]}}), encoding="utf-8"
     )
     with pytest.raises(ValueError, match=r"lacks m-1\.bin, m-2\.bin\. Name the folder of a whole Toy checkpoint"):
         tensors.shards(tmp_path, "m.bin", "Toy")
@@ -63,6 +63,6 @@ def test_one_file_or_those_of_an_index(tmp_path):
 
 @pytest.mark.parametrize("names", [{}, {"x": "../m.bin"}, {"x": "/etc/passwd"}, {"x": "sub/m.bin"}])
 def test_an_index_stays_in_its_folder(tmp_path, names):
-    (tmp_path / "m.bin.index.json").write_text(json.dumps({"weight_map": names}))
+    (tmp_path / "m.bin.index.json").write_text(json.dumps({"weight_map": names}), encoding="utf-8")
     with pytest.raises(ValueError, match=r"index\.json names no files, or some outside its folder"):
         tensors.shards(tmp_path, "m.bin", "Toy")

@@ -6,15 +6,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from notebooks.deepseek_serving.server import engine, repository
-from tests.deepseek_serving.fakes import Engine, Tokenizer, wait_for
+from tests.utils.serving.fakes import Engine, Tokenizer, settings, wait_for
+from utils import weights
+from utils.models import llm
+from utils.serving import engine
 
 EMOJI = "Naïve — 日本語 👩‍🚀🏳️‍🌈!"
 
 
 @pytest.fixture
-def running(toy):
-    one = Engine(repository.read(toy))
+def running():
+    one = Engine(settings())
     one.start()
     assert one.loaded.wait(10) and one.problem is None
     yield one
@@ -79,7 +81,7 @@ def test_answers_computed_together_do_not_mix(running):
 
 
 def test_what_does_not_fit_the_batch_waits(running):
-    """The batch has two sequences (see `toy`), whatever the pipeline would compute at once."""
+    """The batch has two sequences, whatever the pipeline would compute at once."""
 
     async def ask():
         running.pipeline.hold.clear()
@@ -156,8 +158,8 @@ def test_a_failing_step_reaches_everybody_and_turns_the_engine_red(running):
     assert running.problem == "The engine has failed: out of memory"
 
 
-def test_a_model_that_cannot_be_loaded_turns_the_engine_red(toy):
-    broken = engine.Engine(repository.read(toy))  # the real one; these files are no model
+def test_a_model_that_cannot_be_loaded_turns_the_engine_red():
+    broken = engine.Engine(settings())  # the real one; there is no such model
     broken.start()
     assert broken.loaded.wait(60) and broken.problem.startswith("The engine has failed: ")
 
@@ -177,9 +179,9 @@ def test_a_step_that_never_ends_turns_the_engine_red(running, monkeypatch):
     assert running.problem is None
 
 
-def test_closing_tells_who_still_waits_and_draining_answers_first(toy):
+def test_closing_tells_who_still_waits_and_draining_answers_first():
     async def ask(drain: bool):
-        one = Engine(repository.read(toy))
+        one = Engine(settings())
         one.start()
         one.loaded.wait(10)
         one.pipeline.hold.clear()
@@ -217,11 +219,12 @@ def test_a_tokenizer_that_is_not_byte_level_is_refused():
     assert engine.token_bytes(Tokenizer(), "toy")[EMOJI.encode()[0]] == b"N"
 
 
-def test_the_table_is_exact_for_the_real_tokenizer(tiny):
+def test_the_table_is_exact_for_the_real_tokenizer():
     import openvino_genai
 
-    tokenizer = openvino_genai.Tokenizer(tiny / "smollm2")
-    table = engine.token_bytes(tokenizer, tiny)
+    ir = llm.ir_folder("smollm2", llm.transformers_folder("smollm2", weights.resolve("smollm2")))
+    tokenizer = openvino_genai.Tokenizer(ir)
+    table = engine.token_bytes(tokenizer, ir)
     ids = tokenizer.encode(EMOJI * 3, add_special_tokens=False).input_ids.data[0].tolist()
     assert b"".join(table[token] for token in ids).decode() == EMOJI * 3 == tokenizer.decode(ids)
     assert table[tokenizer.get_eos_token_id()] == b""

@@ -9,7 +9,8 @@ from pathlib import Path
 from utils.paths import ROOT
 
 MODULES = ["utils/__init__.py", "utils/files.py", "utils/paths.py"]
-MODULES += [f"utils/setup/{name}.py" for name in "__init__ browser bundle env manifest packages quiet".split()]
+SETUP = "__init__ browser bundle env long_paths manifest packages quiet start_here systems wheels"
+MODULES += [f"utils/setup/{name}.py" for name in SETUP.split()]
 WEIGHTS = '''"""Stands in for utils.weights: writes down which folder of wheels it was given."""
 import os, pathlib
 folder = pathlib.Path("models/checkpoints")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.utils.setup import small
-from utils.setup import bundle, env, manifest, offline
+from utils.setup import bundle, env, manifest, offline, start_here
 
 VENV_PYTHON = env.VENV_PYTHON.relative_to(env.ROOT)
 
@@ -21,7 +21,9 @@ def run(module: str, folder: Path, *arguments: str, **variables: str) -> subproc
     kept = {x: y for x, y in os.environ.items() if not x.startswith("PIP_") and x != "WHEELS"}
     variables = {**kept, "PIP_CONFIG_FILE": os.devnull, "CHROMIUM": sys.executable, **variables}
     command = [sys.executable, "-m", module, *arguments]
-    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=300)
+    return subprocess.run(
+        command, cwd=folder, env=variables, capture_output=True, text=True, timeout=300, encoding="utf-8"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +31,7 @@ def source(tmp_path_factory) -> tuple[Path, Path]:
     """The toy repository, with a checkpoint and files that must stay at home, and its folder of wheels."""
     folder = tmp_path_factory.mktemp("toy")
     root = small.repository(folder / "repository")
-    (root / "private.txt").write_text("not tracked")
+    (root / "private.txt").write_text("not tracked", encoding="utf-8")
     (root / "models/checkpoints").mkdir(parents=True)
     (root / "models/checkpoints/tiny.bin").write_bytes(b"weights")
     (root / "models/ir/.under-way").mkdir(parents=True)
@@ -59,7 +61,7 @@ def test_archive_holds_what_it_should(archive) -> None:
         contents = json.load(packed.extractfile("toy/bundle/manifest.json"))
     wheels = sorted(x.split("/")[-1].split("-")[0] for x in members if x.startswith("bundle/wheels/"))
     assert wheels == ["pip", "setuptools", "toy", "toy_model"]
-    assert {"requirements.txt", "utils/setup/env.py", "models/checkpoints/tiny.bin"} <= set(members)
+    assert {"requirements.txt", "utils/setup/env.py", "models/checkpoints/tiny.bin", "START_HERE.html"} <= set(members)
     assert not [x for x in members if ".git" in x or "private" in x or "half" in x]
     assert {x.uname for x in members.values()} == {""}
     assert {x: contents[x] for x in ("platform", "python")} == manifest.machine()
@@ -86,6 +88,31 @@ def test_what_must_not_be_passed_on_is_packed_only_when_asked_for(source, archiv
         (root / name).unlink()
 
 
+def test_a_bundle_for_another_system_has_its_wheels_and_commands(source, tmp_path) -> None:
+    root, wheels = source
+    native = wheels / "toy-1.0-cp312-cp312-win_amd64.whl"
+    shutil.copy(wheels / "toy-1.0-py3-none-any.whl", native)
+    index = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": wheels.as_uri()}
+    output = tmp_path / "other.tar"
+    done = run("utils.setup.bundle", root, "--system", "windows", "--python", "3.12", "--output", str(output), **index)
+    native.unlink()
+    assert done.returncode == 0, done.stderr
+    shutil.unpack_archive(output, tmp_path, filter="data")
+    packed = {x.name for x in (tmp_path / "other/bundle/wheels").iterdir()}
+    assert native.name in packed and "toy-1.0-py3-none-any.whl" not in packed
+    page = (tmp_path / "other/START_HERE.html").read_text(encoding="utf-8")
+    assert "Windows on x86-64" in page and "Python 3.12" in page and "guarded" in page
+    assert r".venv\Scripts\python -m jupyter lab --ServerApp.ip=127.0.0.1" in page
+    with pytest.raises(ValueError, match="made for platform windows"):
+        manifest.check(tmp_path / "other")
+
+
+def test_the_page_names_a_python_program_of_its_system() -> None:
+    page = start_here.page("macos", "3.13", 2_350_000_000, [])
+    assert "2.4 GB" in page and "python3.13 -m utils.setup.env\n.venv/bin/python -m jupyter lab" in page
+    assert "What is missing" not in page and "macOS on Apple silicon" in page
+
+
 def test_setup_from_a_bundle_needs_no_network(unpacked) -> None:
     command = (sys.executable, "-m", "utils.setup.env")
     guard = {"PYTHONPATH": os.pathsep.join([str(offline.GUARD), str(env.ROOT)])}
@@ -93,15 +120,17 @@ def test_setup_from_a_bundle_needs_no_network(unpacked) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "env: ready"
     python = unpacked / VENV_PYTHON
-    said = subprocess.run([python, "-c", "import toy; print(toy.VALUE)"], capture_output=True, text=True)
+    said = subprocess.run(
+        [python, "-c", "import toy; print(toy.VALUE)"], capture_output=True, text=True, encoding="utf-8"
+    )
     assert said.stdout == "42\n"
-    assert (unpacked / "models/checkpoints/wheels.txt").read_text() == str(unpacked / "bundle/wheels")
+    assert (unpacked / "models/checkpoints/wheels.txt").read_text(encoding="utf-8") == str(unpacked / "bundle/wheels")
 
     again = run("utils.setup.env", unpacked)
     assert (again.returncode, again.stdout) == (0, "env: ready\n"), command
 
-    (unpacked / ".venv/.ready").write_text("unfinished")
-    (unpacked / ".venv/left-over").write_text("of an interrupted set-up")
+    (unpacked / ".venv/.ready").write_text("unfinished", encoding="utf-8")
+    (unpacked / ".venv/left-over").write_text("of an interrupted set-up", encoding="utf-8")
     redone = run("utils.setup.env", unpacked, **guard)
     assert redone.returncode == 0, redone.stderr
     assert not (unpacked / ".venv/left-over").exists()
@@ -109,13 +138,13 @@ def test_setup_from_a_bundle_needs_no_network(unpacked) -> None:
 
 def test_bundle_of_another_python_is_refused(unpacked) -> None:
     file = unpacked / "bundle/manifest.json"
-    contents = json.loads(file.read_text())
-    file.write_text(json.dumps({**contents, "python": "2.7"}))
+    contents = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps({**contents, "python": "2.7"}), encoding="utf-8")
     done = run("utils.setup.env", unpacked)
     assert done.returncode == 1
     assert "This bundle was made for python 2.7" in done.stderr
     assert not (unpacked / ".venv").exists()
-    file.write_text(json.dumps({**contents, "platform": "abacus"}))
+    file.write_text(json.dumps({**contents, "platform": "abacus"}), encoding="utf-8")
     with pytest.raises(ValueError, match="made for platform abacus"):
         manifest.check(unpacked)
 
@@ -129,19 +158,19 @@ def test_damaged_bundle_is_refused(unpacked) -> None:
     wheel.unlink()
     with pytest.raises(ValueError, match=r"lacks bundle/wheels/toy-1\.0-py3-none-any\.whl"):
         manifest.check(unpacked)
-    (unpacked / "bundle/manifest.json").write_text("{")
+    (unpacked / "bundle/manifest.json").write_text("{", encoding="utf-8")
     with pytest.raises(ValueError, match="no readable manifest"):
         manifest.check(unpacked)
 
 
 def test_failure_leaves_the_earlier_archive_and_nothing_else(source, tmp_path) -> None:
     output = tmp_path / "toy.tar"
-    output.write_text("an earlier bundle")
+    output.write_text("an earlier bundle", encoding="utf-8")
     done = run("utils.setup.bundle", source[0], "--output", str(output), PIP_NO_INDEX="1")
     assert done.returncode == 1
     assert "The wheels could not be collected" in done.stderr
     assert [x.name for x in tmp_path.iterdir()] == ["toy.tar"]
-    assert output.read_text() == "an earlier bundle"
+    assert output.read_text(encoding="utf-8") == "an earlier bundle"
 
 
 def test_disk_too_small_is_reported_first(source, tmp_path, monkeypatch) -> None:

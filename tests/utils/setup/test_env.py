@@ -1,10 +1,12 @@
 """Set-up: what it decides from, what it says when it cannot go on, and that the environment stays quiet."""
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,11 +24,11 @@ def root(tmp_path, monkeypatch) -> Path:
         "notebooks/case/checkpoints.toml",
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("torch==1.2.3  # a reason\ntorch-other==4\n")
+        (tmp_path / name).write_text("torch==1.2.3  # a reason\ntorch-other==4\n", encoding="utf-8")
     python = tmp_path / env.VENV_PYTHON.relative_to(env.ROOT)
     python.parent.mkdir(parents=True)
     python.touch()
-    (tmp_path / ".venv/pyvenv.cfg").write_text("version = {}.{}.0\n".format(*sys.version_info))
+    (tmp_path / ".venv/pyvenv.cfg").write_text("version = {}.{}.0\n".format(*sys.version_info), encoding="utf-8")
     for name, value in {
         "ROOT": tmp_path,
         "VENV": tmp_path / ".venv",
@@ -56,23 +58,23 @@ def test_pin_is_the_exact_requirement(root) -> None:
 )
 def test_ready_until_a_file_changes(root, changed) -> None:
     assert not env.is_ready()
-    env.STAMP.write_text(f"{env.digest()} {root}")
+    env.STAMP.write_text(f"{env.digest()} {root}", encoding="utf-8")
     assert env.is_ready()
     assert not env.is_ready(latest=True)
     (root / changed).parent.mkdir(parents=True, exist_ok=True)
-    (root / changed).write_text("torch==1.2.4\n")
+    (root / changed).write_text("torch==1.2.4\n", encoding="utf-8")
     assert not env.is_ready()
     assert not env.must_start_over()
 
 
 def test_environments_that_cannot_be_updated(root) -> None:
     assert not env.must_start_over()  # one that the reader made
-    env.STAMP.write_text("unfinished")
+    env.STAMP.write_text("unfinished", encoding="utf-8")
     assert env.must_start_over()
-    env.STAMP.write_text(f"{env.digest()} /moved/from/here")
+    env.STAMP.write_text(f"{env.digest()} /moved/from/here", encoding="utf-8")
     assert env.must_start_over()
     env.STAMP.unlink()
-    (root / ".venv/pyvenv.cfg").write_text("version = 3.2.1\n")
+    (root / ".venv/pyvenv.cfg").write_text("version = 3.2.1\n", encoding="utf-8")
     assert env.must_start_over()
     env.VENV_PYTHON.unlink()
     assert env.must_start_over()
@@ -116,7 +118,7 @@ def test_without_an_index_it_says_so_and_stays_unfinished(tmp_path) -> None:
     root = small.repository(tmp_path / "repository")
     nowhere = {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_RETRIES": "1"}
     kept = {x: y for x, y in os.environ.items() if not x.startswith("PIP_")}
-    (root / "requirements.txt").write_text("toy==1.0\n")
+    (root / "requirements.txt").write_text("toy==1.0\n", encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "utils.setup.env"],
         cwd=root,
@@ -124,17 +126,19 @@ def test_without_an_index_it_says_so_and_stays_unfinished(tmp_path) -> None:
         capture_output=True,
         text=True,
         timeout=120,
+        encoding="utf-8",
     )
     assert done.returncode == 1
     assert "No package index answered" in done.stderr
     assert "Traceback" not in done.stderr
-    assert (root / ".venv/.ready").read_text() == "unfinished"
+    assert (root / ".venv/.ready").read_text(encoding="utf-8") == "unfinished"
 
 
 def test_torch_comes_from_its_cpu_index_only_where_that_answers(root, monkeypatch) -> None:
     asked = []
     monkeypatch.setattr(env, "pip", lambda *arguments: asked.append(arguments))
     monkeypatch.setattr(env, "pin", lambda name: f"{name}==1.2.3")
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(env, "cpu_index_answers", lambda: False)
     assert env.install_torch(latest=False) == "the plain pin"
@@ -151,16 +155,64 @@ def test_torch_falls_back_when_the_cpu_index_breaks_off(root, monkeypatch) -> No
 
     monkeypatch.setattr(env, "pip", pip)
     monkeypatch.setattr(env, "pin", lambda name: f"{name}==1.2.3")
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(env, "cpu_index_answers", lambda: True)
     assert env.install_torch(latest=False) == "the plain pin"
 
 
+@pytest.mark.parametrize("answers", [False, True], ids=["no answer", "broken off"])
+def test_the_cuda_build_of_torch_is_not_installed_on_arm(root, monkeypatch, answers) -> None:
+    asked = []
+
+    def pip(*arguments: str) -> None:
+        asked.append(arguments)
+        if "--index-url" in arguments:
+            raise env.SetupError("broken off")
+
+    monkeypatch.setattr(env, "pip", pip)
+    monkeypatch.setattr(env, "pin", lambda name: f"{name}==1.2.3")
+    monkeypatch.setattr(env, "cpu_index_answers", lambda: answers)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    with pytest.raises(env.SetupError, match=r"torch==1\.2\.3 cannot be installed: for ARM .* only a CUDA build"):
+        env.install_torch(latest=False)
+    assert ("install", "torch==1.2.3", "-c", "requirements.lock") not in asked
+    env.BUNDLE.mkdir()  # which has the build of the machine that it was made on
+    assert env.install_torch(latest=False) == "the plain pin"
+
+
+def test_macos_on_arm_takes_the_plain_pin(root, monkeypatch) -> None:
+    asked = []
+    monkeypatch.setattr(env, "pip", lambda *arguments: asked.append(arguments))
+    monkeypatch.setattr(env, "pin", lambda name: f"{name}==1.2.3")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
+    assert env.install_torch(latest=False) == "the plain pin"
+    assert asked == [("install", "torch==1.2.3", "-c", "requirements.lock")]
+
+
 def test_latest_drops_pins_but_those_held(root, monkeypatch) -> None:
-    (root / "requirements.txt").write_text("one==1.0  # a reason\ntwo==2.0  # held: a reason\n# three==3\n")
+    (root / "requirements.txt").write_text(
+        "one==1.0  # a reason\ntwo==2.0  # held: a reason\n# three==3\n", encoding="utf-8"
+    )
     seen = []
-    monkeypatch.setattr(env, "pip", lambda *arguments: seen.append(Path(arguments[-1]).read_text()))
+    monkeypatch.setattr(env, "pip", lambda *arguments: seen.append(Path(arguments[-1]).read_text(encoding="utf-8")))
     env.install_packages(latest=True)
     assert seen == ["one  # a reason\ntwo==2.0  # held: a reason\n# three"]
+
+
+def test_on_windows_the_lock_is_asked_for_until_it_is_free(monkeypatch) -> None:
+    asked = []
+
+    def locking(number: int, mode: int, count: int) -> None:
+        asked.append((mode, count))
+        if len(asked) < 3:
+            raise OSError(36, "Resource deadlock avoided")
+
+    monkeypatch.setitem(sys.modules, "msvcrt", SimpleNamespace(LK_LOCK=1, locking=locking))
+    monkeypatch.setattr(env, "os", SimpleNamespace(name="nt"))
+    with env.one_at_a_time():
+        assert asked == [(1, 1)] * 3
 
 
 def test_from_a_bundle_pip_sees_nothing_else(root, monkeypatch) -> None:
@@ -236,9 +288,10 @@ def calls(code: str, folder: Path) -> list[str]:
         capture_output=True,
         text=True,
         timeout=300,
+        encoding="utf-8",
     )
     assert done.stdout.endswith("ran\n"), done.stderr
-    return log.read_text().splitlines() if log.exists() else []
+    return log.read_text(encoding="utf-8").splitlines() if log.exists() else []
 
 
 QUIET = ("DO_NOT_TRACK", "GRADIO_ANALYTICS_ENABLED", "HF_HUB_DISABLE_TELEMETRY")
@@ -257,5 +310,7 @@ def test_quiet_is_written_into_this_environment(tmp_path) -> None:
     assert (quiet.packages(Path(sys.prefix)) / "_quiet.py").read_text(encoding="utf-8") == quiet.START
     quiet.packages(tmp_path).mkdir(parents=True)
     quiet.write(tmp_path)
-    assert (quiet.packages(tmp_path) / "quiet.pth").read_text() == "import _quiet\n"
-    assert '"fetchNews": "false"' in (tmp_path / "share/jupyter/lab/settings/overrides.json").read_text()
+    assert (quiet.packages(tmp_path) / "quiet.pth").read_text(encoding="utf-8") == "import _quiet\n"
+    assert '"fetchNews": "false"' in (tmp_path / "share/jupyter/lab/settings/overrides.json").read_text(
+        encoding="utf-8"
+    )

@@ -54,7 +54,7 @@ def test_guard_reaches_grandchildren_and_notes_refusals(tmp_path) -> None:
     done = run(*RUN, sys.executable, "-c", outer, env={**os.environ, "OFFLINE_LOG": str(log)})
     assert done.returncode == 1
     assert "was refused" in done.stderr
-    assert log.read_text() == "socket.connect 192.0.2.1\n"
+    assert log.read_text(encoding="utf-8") == "socket.connect 192.0.2.1\n"
 
 
 @pytest.mark.parametrize("host, family", [("127.0.0.1", "socket.AF_INET"), ("localhost", "socket.AF_INET")])

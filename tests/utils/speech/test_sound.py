@@ -45,7 +45,7 @@ def test_what_is_written_is_read_at_another_rate(tmp_path):
 
 
 def test_what_holds_no_sound_is_refused(tmp_path):
-    (tmp_path / "text.wav").write_text("no sound")
+    (tmp_path / "text.wav").write_text("no sound", encoding="utf-8")
     with pytest.raises(ValueError, match="cannot be decoded"):
         sound.read(tmp_path / "text.wav", 16_000)
     with pytest.raises(ValueError, match="does not exist"):

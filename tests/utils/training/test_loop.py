@@ -126,6 +126,8 @@ print(faults())
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has this setting")
 def test_freed_memory_is_kept():
-    output = subprocess.run([sys.executable, "-c", FAULTS], check=True, capture_output=True, text=True).stdout
+    output = subprocess.run(
+        [sys.executable, "-c", FAULTS], check=True, capture_output=True, text=True, encoding="utf-8"
+    ).stdout
     given_back, kept = map(int, output.split())
     assert kept < given_back / 10

@@ -1,8 +1,7 @@
-"""Text normalisation: written text becomes Chinese characters, Latin letters, and a comma or full stop per pause.
+"""Text normalisation: written text becomes Chinese characters, Latin words or letters, and marks for pauses.
 
-Numbers, dates, times, money, units, formulas and symbols become Chinese characters. The order of `RULES` matters: each
-rule replaces what it matches, and the last ones replace the remaining numbers. This file needs the standard library
-only.
+Numbers, dates, times, money, units, formulas and symbols become Chinese characters. The order of the rules matters:
+each replaces what it matches, and the last ones replace the remaining numbers.
 """
 
 from __future__ import annotations
@@ -10,26 +9,22 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable
+from typing import Literal
 
-DIGITS = "零一二三四五六七八九"
-TELEPHONE_DIGITS = DIGITS.replace("一", "幺")
-MAX_DIGITS = 16  # of a number that is read as a quantity; a longer one is read digit by digit
+from .numbers import DIGITS, TELEPHONE_DIGITS, cardinal, number, spelled
+
 NUMBER = r"\d+(?:\.\d+)?"
 DASH = r"\s*[-~–—〜]{1,2}\s*"
 # a number after one of these words is read digit by digit
-SPELLED_AFTER = "电话|手机|热线|致电|拨打|号码|邮编|编号|[账帐卡学工]号|密码|验证码|QQ"
+SPELLED_AFTER = "电话|手机|热线|致电|拨打|号码|邮编|编号|房间|[尾账帐卡学工证]号|密码|验证码|QQ"
+COUNTED = "[百千万亿]*(?:[元块个台部多%间平]|美元)"  # after it, they count
 YEAR = r"1\d{3}|20\d{2}"
 
 # fmt: off
 UNITS = {
-    "km/h": "公里每小时",
-    "m/s": "米每秒",
-    "km2": "平方公里",
-    "km²": "平方公里",
-    "cm2": "平方厘米",
-    "cm²": "平方厘米",
-    "m2": "平方米", "m²": "平方米", "m3": "立方米", "m³": "立方米", "km": "公里", "cm": "厘米", "mm": "毫米",
-    "nm": "纳米", "μm": "微米", "m": "米", "kg": "公斤", "mg": "毫克", "μg": "微克", "g": "克", "t": "吨",
+    "km/h": "公里每小时", "km/s": "公里每秒", "m/s": "米每秒", "km2": "平方公里", "km²": "平方公里", "cm2": "平方厘米",
+    "cm²": "平方厘米", "m2": "平方米", "m²": "平方米", "m3": "立方米", "m³": "立方米", "km": "公里", "cm": "厘米",
+    "mm": "毫米", "nm": "纳米", "μm": "微米", "m": "米", "kg": "公斤", "mg": "毫克", "μg": "微克", "g": "克", "t": "吨",
     "mL": "毫升", "ml": "毫升", "L": "升", "h": "小时", "min": "分钟", "ms": "毫秒", "s": "秒", "kHz": "千赫",
     "MHz": "兆赫", "GHz": "吉赫", "Hz": "赫兹", "kWh": "千瓦时", "kW": "千瓦", "MW": "兆瓦", "W": "瓦", "V": "伏",
     "mAh": "毫安时", "kPa": "千帕", "Pa": "帕", "kcal": "千卡", "cal": "卡", "dB": "分贝", "°C": "摄氏度",
@@ -55,51 +50,12 @@ SYMBOL_NAMES = {  # symbols that are pronounced wherever they stand
     "Ω": "欧米伽", "→": "到", "○": "零", "〇": "零",
 }
 # fmt: on
-PAUSES = ",;:、()[]{}【】〔〕—–"  # read as a comma
-STOPS = ".。!?"
-SILENT = "\"'`“”‘’„‟《》〈〉«»「」『』〝〞·•・‧~〜-"  # quotes, the dot of foreign names and hyphens are word boundaries
-
-
-def cardinal(digits: str) -> str:
-    """The digits read as a quantity: "105" is 一百零五. A leading zero or too many digits are read digit by digit."""
-    if len(digits) > MAX_DIGITS or (len(digits) > 1 and digits[0] == "0"):
-        return spelled(digits)
-    groups = [digits[max(0, end - 4) : end] for end in range(len(digits), 0, -4)]
-    text = ""
-    for power in reversed(range(len(groups))):
-        group, value = groups[power], int(groups[power])
-        if value == 0:
-            text += "亿" if power == 2 and len(groups) > 3 else ""  # 一万亿
-            continue
-        if text and group[0] == "0" and not text.endswith("零"):
-            text += "零"
-        text += _thousands(group.lstrip("0")) + ("", "万", "亿", "万")[power]
-    if text.startswith("一十"):
-        text = text[1:]
-    return re.sub("^二(?=[千万亿])", "两", text) or "零"
-
-
-def _thousands(digits: str) -> str:
-    """Up to four digits as a quantity; the first digit is not 0."""
-    text = ""
-    for place, digit in enumerate(reversed(digits)):
-        if digit != "0":
-            text = DIGITS[int(digit)] + ("", "十", "百", "千")[place] + text
-        elif text and text[0] != "零":
-            text = "零" + text
-    return text
-
-
-def spelled(digits: str, names: str = DIGITS) -> str:
-    """The names of all digits. Any other character becomes a space."""
-    return "".join(names[int(x)] if x.isdigit() else " " for x in digits)
-
-
-def number(text: str) -> str:
-    """A number with or without a fraction: "3.14" is 三点一四, "1.2.3" a version, 一点二点三."""
-    whole, *fractions = text.split(".")
-    read_fraction = spelled if len(fractions) == 1 else cardinal
-    return "点".join([cardinal(whole), *map(read_fraction, fractions)])
+MARKS = (
+    dict.fromkeys(",;:、()[]{}【】〔〕", ",")  # read as a comma
+    | dict.fromkeys(".。", ".")
+    | {"–": "—"}
+    | dict.fromkeys("\"'`“”‘’„‟《》〈〉«»「」『』〝〞·•・‧~〜", " ")  # quotes, the dot in foreign names
+)
 
 
 def _year(match: re.Match[str]) -> str:
@@ -124,7 +80,8 @@ def _time(match: re.Match[str]) -> str:
 
 def _telephone(match: re.Match[str]) -> str:
     digits = re.sub(r"^(1\d\d)(\d{4})(\d{4})$", r"\1 \2 \3", match["digits"])  # a mobile number in threes and fours
-    return match[0].replace(match["digits"], spelled(digits.lstrip("+"), TELEPHONE_DIGITS)).replace("+", "加")
+    plus = "加" if digits[0] == "+" else ""
+    return match[0].replace(match["digits"], plus + spelled(digits.lstrip("+"), TELEPHONE_DIGITS))
 
 
 def _quantity(amount: str, unit: str) -> str:
@@ -145,14 +102,24 @@ def _after_letters(match: re.Match[str]) -> str:
     return spelled(match[0], TELEPHONE_DIGITS) if len(match[0]) > 2 else cardinal(match[0])
 
 
-# (pattern, replacement); with re.ASCII, \w matches no Chinese character
-RULES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
-    (re.compile(pattern, re.ASCII), replacement)
-    for pattern, replacement in [
+Rules = list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]]
+
+
+def _compiled(rules: list) -> Rules:
+    """With re.ASCII, \\w matches no Chinese character."""
+    return [(re.compile(pattern, re.ASCII), replacement) for pattern, replacement in rules]
+
+
+RULES = _compiled(
+    [
         # telephone numbers, and numbers after a word such as 密码
         (r"(?<![\w.])(?P<digits>(?:\+?86[- ]?)?1[3-9]\d[- ]?\d{4}[- ]?\d{4})(?!\w)", _telephone),
         (r"(?<![\w.])(?P<digits>0\d{2,3}[- ]\d{7,8}|[48]00[- ]\d{3,4}[- ]?\d{3,4})(?!\w)", _telephone),
-        (rf"(?:{SPELLED_AFTER})(?:号码?|[是为: ])*(?P<digits>\d{{3,}})", _telephone),
+        (
+            rf"(?:{SPELLED_AFTER})(?:号码?|[前后末][两二三四五六七八]位|[是为: ])*(?P<digits>\d{{3,}})"
+            rf"(?!\d|\.\d|{COUNTED})",
+            _telephone,
+        ),
         (r"[打拨](?P<digits>1[12]\d|1[02]\d{3})(?![\d.元个分])", _telephone),
         # dates, years, times
         (r"(?<![\d.])(\d{4})([-/.])(\d{1,2})\2(\d{1,2})(?![\d.])", _date),
@@ -171,7 +138,10 @@ RULES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
         (rf"(US\$|HK\$|[$¥€£])\s?({NUMBER})([百千万亿]*)", lambda m: _quantity(m[2], m[3] + MONEY[m[1]])),
         (r"(?<=\d) (?=\d+⁄)", "又"),
         (r"(?<![\d/.])(\d+)[/⁄](\d+)(?![\d/.])", lambda m: f"{cardinal(m[2])}分之{cardinal(m[1])}"),
-        (rf"(?<![\w.])({NUMBER})\s?({UNIT})(?![A-Za-z\d])", lambda m: _quantity(m[1], UNITS[m[2]])),
+        (
+            rf"(?<![\w.])({NUMBER})([百千万亿]*)\s?({UNIT})(?![A-Za-z\d])",
+            lambda m: _quantity(m[1], m[2] + UNITS[m[3]]),
+        ),
         # formulas
         (r"(?<=\d)\s*[*x]\s*(?=\d)", "乘"),
         (r"(?<=\d)²", "的平方"),
@@ -180,34 +150,54 @@ RULES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
         # remaining numbers
         (r"(?<=第)\d+", lambda m: re.sub("^两", "二", cardinal(m[0]))),
         (rf"(?<![\w.])2(?=\s?(?:{TWO}))", "两"),
-        (r"(?:(?<=[A-Za-z])|(?<=[A-Za-z]-))\d+(?!\d|\.\d)", _after_letters),
-        (r"(?<![\d.])(?!\d+0000(?!\d))\d{9,}(?![\d.万亿元人个])", lambda m: spelled(m[0], TELEPHONE_DIGITS)),
-        (r"\d+(?:\.\d+)*", lambda m: number(m[0])),
-        (r"(?<=\w)\.(?=\w)", "点"),
+        (r"(?<![A-Za-z\d.-])(?!\d+0000(?!\d))\d{9,}(?![\d.万亿元人个])", lambda m: spelled(m[0], TELEPHONE_DIGITS)),
     ]
-]
+)
+LATIN_RULES = {
+    "words": _compiled(  # a number after a Latin word belongs to it: H100, GPT-4, iPhone 15 Pro
+        [
+            (
+                r"(?<![A-Za-z\d.])(?<![A-Za-z]-)(?!(?<=[A-Za-z] )\d+ [A-Za-z])\d+(?:\.\d+)*",
+                lambda m: number(m[0]),
+            ),
+        ]
+    ),
+    "letters": _compiled(
+        [
+            (r"(?:(?<=[A-Za-z])|(?<=[A-Za-z]-))\d+(?!\d|\.\d)", _after_letters),
+            (r"\d+(?:\.\d+)*", lambda m: number(m[0])),
+            (r"(?<=\w)\.(?=\w)", "点"),
+        ]
+    ),
+}
+_WORD_SIGN = re.compile(r"(?<=[A-Za-z])[&+@'](?=[A-Za-z])")  # a sign inside a Latin word: AT&T, don't
 
 
-def normalise(text: str) -> str:
-    """The text as it is pronounced: Chinese characters, capital Latin letters, spaces, and "," and "." for pauses.
+def normalise(text: str, latin: Literal["words", "letters"] = "words") -> str:
+    """What is said: Chinese characters, Latin words or letters, spaces between words, and marks for pauses.
 
-    An unknown character stays as it is, and `frontend.Unspeakable` reports it.
+    Marks are , . ! ? … — and the hyphen. latin: "words" keeps Latin words with the digits and signs in them (GPT-4,
+    AT&T); with "letters" they are capital letters to be spelled, and digits and signs among them become characters. Any
+    other character without a reading stays as it is.
     """
     text = re.sub(r"(?<![\d,.])\d{1,3}(?:,\d{3})+(?![\d,])", lambda m: m[0].replace(",", ""), text)
-    text = " ".join("".join(map(_compatible, unicodedata.normalize("NFC", text))).split())
-    for pattern, replacement in RULES:
+    text = "".join(map(_compatible, unicodedata.normalize("NFC", text)))
+    text = re.sub(r"[^\S\n]+", " ", text).replace("\n", ".")
+    text = re.sub(r"\.{2,}", "…", text)
+    for pattern, replacement in (*RULES, *LATIN_RULES[latin]):
         text = pattern.sub(replacement, text)
-    text = re.sub(r"\.{2,}", ",", text)
-    text = "".join(map(_pronounced, text))
-    text = re.sub(r"[ ,.]*\.[ ,.]*", ".", text)
-    return re.sub(r" *,[ ,]*", ",", re.sub(" +", " ", text)).strip(" ,.")
+    if latin == "letters":
+        return "".join(map(_pronounced, text)).upper()
+    signs = [*_WORD_SIGN.findall(text), ""]
+    parts = ("".join(map(_pronounced, part)) for part in _WORD_SIGN.split(text))
+    return "".join(x for pair in zip(parts, signs, strict=True) for x in pair)
 
 
 def _compatible(character: str) -> str:
     """The usual form of a full-width letter, ㎡ or a circled number; "" for a character without width."""
     if unicodedata.category(character) == "Cf" or "\ufe00" <= character <= "\ufe0f":
         return ""  # zero width
-    if character in "²³":
+    if character in "²³…":
         return character
     usual = unicodedata.normalize("NFKC", character)
     if unicodedata.category(character) in ("No", "Nl") and character != "〇":
@@ -217,16 +207,12 @@ def _compatible(character: str) -> str:
 
 
 def _pronounced(character: str) -> str:
-    """One character after the rules: itself, its name, a pause or a word boundary."""
+    """One character after the rules: itself, its name, a mark or a word boundary."""
     if character in SYMBOL_NAMES:
         return SYMBOL_NAMES[character]
-    if character in STOPS:
-        return "."
-    if character in PAUSES:
-        return ","
-    if character in SILENT:
-        return " "
+    if character in MARKS:
+        return MARKS[character]
     base, *marks = unicodedata.normalize("NFD", character)
     if base.isascii() and base.isalpha() and all(map(unicodedata.combining, marks)):
-        return base.upper()  # café: the mark of the letter is not spelled
+        return base  # café: the mark of the letter is not spelled
     return character
