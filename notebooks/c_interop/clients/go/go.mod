@@ -1,0 +1,3 @@
+module llm
+
+go 1.19
