@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from utils import weights
-from utils.models import llm
+from utils.models import llm_folders
 
 PRECISIONS = ("INT4", "INT8", "FP16")
 
@@ -44,8 +43,7 @@ MODELS = {
 
 def checkpoint_folder(model: str = "tiny") -> Path:
     """The transformers folder of a model, or of the checkpoint at CHECKPOINT; a GGUF file is converted once."""
-    name = _settings(model)["checkpoint"]
-    return llm.transformers_folder(name, weights.resolve(name))
+    return llm_folders.checkpoint_folder(MODELS, model)
 
 
 def prepare(model: str = "tiny", precision: str = "INT4") -> Path:
@@ -53,19 +51,4 @@ def prepare(model: str = "tiny", precision: str = "INT4") -> Path:
 
     Raises ValueError for an unknown name, preflight.NotEnough where memory or disk is too small.
     """
-    settings = _settings(model)
-    if precision not in PRECISIONS:
-        raise ValueError(f"There is no {precision} of {model}. Choose one of: {', '.join(PRECISIONS)}.")
-    return llm.ir_folder(
-        settings["checkpoint"],
-        checkpoint_folder(model),
-        settings["int4"] if precision == "INT4" else precision,
-        group_size=settings["group_size"],
-        ram_gb=settings["ram_gb"],
-    )
-
-
-def _settings(model: str) -> dict:
-    if model not in MODELS:
-        raise ValueError(f"There is no model {model!r}. Choose one of: {', '.join(MODELS)}.")
-    return MODELS[model]
+    return llm_folders.prepare(MODELS, model, precision, PRECISIONS)

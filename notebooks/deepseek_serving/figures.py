@@ -12,7 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from utils.charts import COLOURS, INK, LINE, PRECISIONS, bars_of
+from utils.charts import COLOURS, INK, LINE, PRECISIONS, throughput_thumbnail
+from utils.charts import throughput_bars as throughput_bars  # the notebook shows it
 
 PROMPT, ANSWER = LINE, "#d97a00"
 PEERS = {"llama.cpp": INK, "transformers serve": LINE}  # the colours of their lines
@@ -110,17 +111,6 @@ def streams_picture(runs: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
     return figure
 
 
-def throughput_bars(rows: Iterable[Mapping]) -> Figure:
-    """Tokens per second over all clients: a bar for each speed row, with its ratio to PyTorch where it has one."""
-    rows = list(rows)
-    names = [f"{row['workload'].partition(',')[0]}, {row['runtime']} {row['precision']}" for row in rows]
-    figure = Figure(figsize=(9, 0.8 + 0.32 * len(rows)), dpi=110, layout="constrained")
-    axes = figure.subplots()
-    bars_of(axes, rows, names, "throughput")
-    axes.set_xlabel("tokens per second, all clients together (longer is better)", fontsize=9, color=INK)
-    return figure
-
-
 def load_picture(rows: Iterable[Mapping]) -> Figure:
     """Tokens per second over all clients, and the median time to the first token, by the number of clients.
 
@@ -158,28 +148,12 @@ def _finish(axes: Axes, title: str, ticks: Sequence[int]) -> None:
     axes.grid(color="#e8edf3")
 
 
-def throughput_thumbnail(rows: Iterable[Mapping], path: Path) -> None:
-    """A small picture: OpenVINO's tokens per second at INT4 against the number of clients."""
-    ours = [row for row in rows if (row["runtime"], row["precision"]) == ("openvino", "INT4") and "label" not in row]
-    speeds = {row["workload"].split()[0]: row["throughput"] for row in ours}
-    figure = Figure(figsize=(4, 2.5), dpi=80, layout="constrained")
-    axes = figure.subplots()
-    bars = axes.bar(list(speeds), list(speeds.values()), color=PRECISIONS["INT4"])
-    axes.bar_label(bars, [f"{speed:,.0f}" for speed in speeds.values()], fontsize=13, color=INK, padding=2)
-    axes.set_title("tokens per second", fontsize=14, color=INK)
-    axes.set_xlabel("clients at once", fontsize=13, color=INK)
-    axes.set_ylim(0, 1.2 * max(speeds.values()))
-    axes.set_yticks([])
-    axes.tick_params(labelsize=13)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    figure.savefig(path)
-
-
 def main() -> None:
     from utils import report
 
     stored = report.load(report.BENCH / "deepseek_serving.json")
-    throughput_thumbnail(stored["speed"], Path(__file__).with_name("thumbnail.jpg"))
+    figure = throughput_thumbnail(stored["speed"], "tokens per second")
+    figure.savefig(Path(__file__).with_name("thumbnail.jpg"))
 
 
 if __name__ == "__main__":

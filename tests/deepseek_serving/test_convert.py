@@ -18,7 +18,7 @@ def test_two_notebooks_share_the_conversions_of_the_tiny_model(tmp_path, monkeyp
 
     def in_child(step, *arguments, **options):
         steps.append(step.__name__)
-        (arguments[-1] / "model").write_text(str(arguments[:-1]))
+        (arguments[-1] / "model").write_text(str(arguments[:-1]), encoding="utf-8")
 
     monkeypatch.setattr(preflight, "in_child", in_child)
     shared = {"FP16": "FP16", "INT8": "INT8", "INT4": "INT4 scale estimation"}

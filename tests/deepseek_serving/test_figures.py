@@ -2,10 +2,10 @@
 
 from matplotlib.image import imread
 
-from notebooks.deepseek_serving import figures
-from utils import report
+from utils import charts, report
 
 
 def test_the_thumbnail_has_the_size_of_the_catalogue(tmp_path):
-    figures.throughput_thumbnail(report.load(report.BENCH / "deepseek_serving.json")["speed"], tmp_path / "small.png")
+    rows = report.load(report.BENCH / "deepseek_serving.json")["speed"]
+    charts.throughput_thumbnail(rows, "tokens per second").savefig(tmp_path / "small.png")
     assert imread(tmp_path / "small.png").shape[:2] == (200, 320)

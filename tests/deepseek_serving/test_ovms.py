@@ -104,7 +104,7 @@ def test_it_is_started_on_the_repository_and_ended_with_the_block(bare, toy, mon
     monkeypatch.setenv("OVMS", program(bare, "stand-in"))
     with process.serve(toy, quiet=True) as running:
         assert running.kind == "ovms" and running.title == "OpenVINO Model Server" and running.model == "toy"
-        report = json.loads((bare / "report.json").read_text())
+        report = json.loads((bare / "report.json").read_text(encoding="utf-8"))
         port = running.url.rsplit(":", 1)[1]
         assert report["arguments"] == [
             *["--config_path", str(toy.resolve() / "config.json")],
@@ -118,7 +118,7 @@ def test_it_is_started_on_the_repository_and_ended_with_the_block(bare, toy, mon
 def test_it_ends_though_its_supervisor_is_killed(bare, toy, monkeypatch):
     monkeypatch.setenv("OVMS", program(bare, "stand-in"))
     with process.serve(toy, quiet=True) as running:
-        pid = json.loads((bare / "report.json").read_text())["pid"]
+        pid = json.loads((bare / "report.json").read_text(encoding="utf-8"))["pid"]
         psutil.Process(running.pid).kill()
         assert wait_for(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 

@@ -235,5 +235,7 @@ def test_the_file_works_alone_and_needs_httpx_only(tmp_path):
     pieces = [ROLE, event({"content": "Hm.</think>Yes."}, "stop"), DONE]
     with Scripted(streams(*pieces)) as server:
         program = f"from pipeline import Client; print(*Client({server.url!r}, thinks=True).stream('?'))"
-        run = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+        run = subprocess.run(
+            [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, encoding="utf-8"
+        )
     assert run.stdout.strip() == "Delta(reasoning='Hm.', answer='Yes.')", run.stderr

@@ -19,7 +19,7 @@ def test_what_is_written_is_read_again(tmp_path):
     found = repository.read(folder)
     assert found.name == "toy-1.5" and found.model == folder / "toy-1.5" and found.context == 1000
     assert found.options == repository.Options(**chosen)
-    assert json.loads((folder / "config.json").read_text()) == {
+    assert json.loads((folder / "config.json").read_text(encoding="utf-8")) == {
         "model_config_list": [{"config": {"name": "toy-1.5", "base_path": "toy-1.5"}}]
     }
     names = {file.name for file in found.model.iterdir()}
@@ -27,7 +27,7 @@ def test_what_is_written_is_read_again(tmp_path):
 
 
 def test_the_graph_has_what_model_server_wants(toy):
-    graph = repository.parse((toy / "toy/graph.pbtxt").read_text())
+    graph = repository.parse((toy / "toy/graph.pbtxt").read_text(encoding="utf-8"))
     (node,) = graph["node"]
     assert node["calculator"] == ["HttpLLMCalculator"]
     assert node["input_stream"] == ["LOOPBACK:loopback", "HTTP_REQUEST_PAYLOAD:input"]
@@ -85,10 +85,10 @@ def test_options_that_will_not_do_are_refused(options, message, tmp_path):
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path):
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/thesis.txt").write_text("years of work")
+    (tmp_path / "mine/thesis.txt").write_text("years of work", encoding="utf-8")
     with pytest.raises(ValueError, match="holds something other than a model repository"):
         repository.write(tmp_path / "mine", "toy", toy_ir(tmp_path / "ir"))
-    assert (tmp_path / "mine/thesis.txt").read_text() == "years of work"
+    assert (tmp_path / "mine/thesis.txt").read_text(encoding="utf-8") == "years of work"
 
 
 def test_a_failed_write_leaves_the_old_repository_and_nothing_else(toy, tmp_path, monkeypatch):
@@ -134,15 +134,15 @@ def test_weights_cut_short_are_refused(network, toy):
 @pytest.mark.parametrize("network", repository.NETWORKS)
 def test_a_network_cut_short_is_refused(network, toy):
     file = toy / f"toy/{network}.xml"
-    text = file.read_text()
+    text = file.read_text(encoding="utf-8")
     file.unlink()
-    file.write_text(text[:-20])
+    file.write_text(text[:-20], encoding="utf-8")
     with pytest.raises(ValueError, match=f"{network}.xml is damaged or cut short"):
         repository.read(toy)
 
 
 def test_xml_of_another_kind_is_refused(toy):
-    (toy / "toy/openvino_model.xml").write_text("<html><body/></html>")
+    (toy / "toy/openvino_model.xml").write_text("<html><body/></html>", encoding="utf-8")
     with pytest.raises(ValueError, match="is not an OpenVINO IR"):
         repository.read(toy)
 
@@ -160,7 +160,7 @@ def test_xml_of_another_kind_is_refused(toy):
     ],
 )
 def test_a_config_that_cannot_be_used_is_refused(config, message, toy):
-    (toy / "config.json").write_text(config)
+    (toy / "config.json").write_text(config, encoding="utf-8")
     with pytest.raises(ValueError, match=message):
         repository.read(toy)
 
@@ -181,9 +181,9 @@ def test_a_config_that_cannot_be_used_is_refused(config, message, toy):
 )
 def test_a_graph_that_cannot_be_used_is_refused(old, new, message, toy):
     graph = toy / "toy/graph.pbtxt"
-    text = graph.read_text()
+    text = graph.read_text(encoding="utf-8")
     assert text.count(old) == 1
-    graph.write_text(text.replace(old, new))
+    graph.write_text(text.replace(old, new), encoding="utf-8")
     with pytest.raises(ValueError, match=message):
         repository.read(toy)
 

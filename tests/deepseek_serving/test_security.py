@@ -6,8 +6,9 @@ import hmac
 import httpx
 import pytest
 
-from notebooks.deepseek_serving.server import guard, process
+from notebooks.deepseek_serving.server import process
 from tests.deepseek_serving.fakes import http, live
+from utils.serving import guard
 
 KEY = "0123456789abcdef-key"
 BODY = {"model": "toy", "prompt": "abc", "max_tokens": 3}
@@ -122,3 +123,10 @@ def test_no_path_of_a_request_reaches_the_file_system(app, monkeypatch):
 def test_no_documentation_pages_are_served(shared):
     statuses = {http.get(f"{shared.url}{path}").status_code for path in ("/docs", "/redoc", "/openapi.json")}
     assert statuses == {404}
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example.org", "null", "http://127.0.0.1.example.org", "http://[bad"])
+def test_a_page_of_another_origin_is_refused(shared, origin):
+    reply = http.post(f"{shared.url}/v3/completions", json=BODY, headers={"Origin": origin})
+    assert reply.status_code == 403 and "no requests of web pages" in reply.json()["error"]
+    assert http.get(f"{shared.url}/v3/models", headers={"Origin": "http://localhost:7860"}).status_code == 200

@@ -8,7 +8,6 @@ writes results/examination/deepseek_serving.json.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -24,112 +23,29 @@ from notebooks.deepseek_serving.pipeline import Client
 from notebooks.deepseek_serving.server import repository, serve
 from utils import compare, report, select
 from utils.models.llm import FP32_PROPERTIES, MODEL_XML, Session, copy_companions, perplexity, tokenize
+from utils.models.questions import (
+    MAX_ANSWER_TOKENS,
+    QUESTIONS,
+    answer_rows,
+    ask_torch,
+    generate,
+    load_torch,
+    token_table,
+)
+from utils.models.questions import count_correct as count_correct
+from utils.models.questions import is_correct as is_correct  # the notebook shows it
 
 if TYPE_CHECKING:
     import openvino as ov
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-MAX_ANSWER_TOKENS = 32
-MAX_FEWER = 5  # correct answers than PyTorch
-GOAL = 43  # of the 48 answers: nine in ten correct ones, from which on a model is useful
 MAX_PERPLEXITY = {"FP16": 1.01, "INT8": 1.03, "INT4": 1.2}  # times that of PyTorch
 SERVED = "INT4"  # the precision that answers through a server in the examination
 
-# Question, and what a correct answer contains (regular expression, any case).
-QUESTIONS = (
-    ("What is the capital of France?", r"\bParis\b"),
-    ("What is the capital of Italy?", r"\bRome\b"),
-    ("What is the capital of Japan?", r"\bTokyo\b"),
-    ("What is the capital of Germany?", r"\bBerlin\b"),
-    ("What is the capital of Spain?", r"\bMadrid\b"),
-    ("What is the capital of England?", r"\bLondon\b"),
-    ("What is the capital of China?", r"\bBeijing\b"),
-    ("What is the capital of Russia?", r"\bMoscow\b"),
-    ("What is the capital of Egypt?", r"\bCairo\b"),
-    ("What is the capital of Greece?", r"\bAthens\b"),
-    ("What is the capital of Canada?", r"\bOttawa\b"),
-    ("What is the capital of Australia?", r"\bCanberra\b"),
-    ("In which country is the city of Munich?", r"\bGermany\b"),
-    ("In which country is the city of Barcelona?", r"\bSpain\b"),
-    ("On which continent is Kenya?", r"\bAfrica"),
-    ("On which continent is Brazil?", r"\bSouth America"),
-    ("Which planet is closest to the Sun?", r"\bMercury\b"),
-    ("Which planet is known as the Red Planet?", r"\bMars\b"),
-    ("What is the largest planet in the solar system?", r"\bJupiter\b"),
-    ("What is the largest ocean on Earth?", r"\bPacific\b"),
-    ("What is the tallest mountain on Earth?", r"\bEverest\b"),
-    ("What is the chemical formula of water?", r"\bH2O\b|\bH₂O\b"),
-    ("What is the chemical symbol of gold?", r"\bAu\b"),
-    ("Which gas do plants take in from the air?", r"\bcarbon dioxide\b|\bCO2\b"),
-    ("Which gas do humans need to breathe to live?", r"\boxygen\b"),
-    ("At how many degrees Celsius does water boil?", r"\b100\b"),
-    ("How many days are there in a week?", r"\bseven\b|\b7\b"),
-    ("How many months are there in a year?", r"\btwelve\b|\b12\b"),
-    ("How many hours are there in a day?", r"\b24\b|\btwenty-four\b"),
-    ("How many legs does a spider have?", r"\beight\b|\b8\b"),
-    ("How many sides does a triangle have?", r"\bthree\b|\b3\b"),
-    ("What is 2 + 2?", r"\b4\b|\bfour\b"),
-    ("What is 5 + 3?", r"\b8\b|\beight\b"),
-    ("What is 10 - 4?", r"\b6\b|\bsix\b"),
-    ("Who wrote Romeo and Juliet?", r"\bShakespeare\b"),
-    ("Who painted the Mona Lisa?", r"\bLeonardo\b|\bda Vinci\b"),
-    ("Who developed the theory of relativity?", r"\bEinstein\b"),
-    ("Who was the first president of the United States?", r"\bWashington\b"),
-    ("Which language is spoken in Brazil?", r"\bPortuguese\b"),
-    ("Which colour do you get when you mix blue and yellow?", r"\bgreen\b"),
-    ("What is the opposite of hot?", r"\bcold\b|\bcool\b"),
-    ("Which animal is known as the king of the jungle?", r"\blion\b"),
-    ("What do bees make?", r"\bhoney\b"),
-    ("Which season comes after winter?", r"\bspring\b"),
-    ("What do we call a baby dog?", r"\bpupp"),
-    ("Which organ pumps blood through the body?", r"\bheart\b"),
-    ("What is frozen water called?", r"\bice\b"),
-    ("Which star does the Earth revolve around?", r"\bSun\b"),
-)
 NOTEBOOK_QUESTIONS = QUESTIONS[::4]
 NOTEBOOK_MAX_FEWER = 3
 NOTEBOOK_PERPLEXITY_TOKENS = 256
 PARITY_TOKENS = 64
 PARITY_REQUESTS, REQUEST_TOKENS = 8, 12  # over HTTP
-
-
-def count_correct(answers: Sequence[str], questions: Sequence[tuple[str, str]] = QUESTIONS, shift: int = 0) -> int:
-    """The number of correct answers; answers: one for each question.
-
-    shift: compare each answer with the question that many places later. Raises ValueError for another number
-    of answers.
-    """
-    if len(answers) != len(questions):
-        raise ValueError(f"There are {len(questions)} questions, and {len(answers)} answers.")
-    patterns = [pattern for _, pattern in questions[shift:] + questions[:shift]]
-    return sum(is_correct(answer, pattern) for pattern, answer in zip(patterns, answers, strict=True))
-
-
-def load_torch(checkpoint: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The transformers model of a folder in FP32, and its tokenizer."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
-    return model, AutoTokenizer.from_pretrained(checkpoint)
-
-
-def ask_torch(model, tokenizer, questions: Sequence[tuple[str, str]] = QUESTIONS) -> list[str]:
-    """The answers of a transformers model with greedy decoding, in one batch padded on the left."""
-    import torch
-
-    tokenizer.padding_side = "left"
-    chats = [[{"role": "user", "content": question}] for question, _ in questions]
-    options = {"add_generation_prompt": True, "return_tensors": "pt", "return_dict": True, "padding": True}
-    inputs = tokenizer.apply_chat_template(chats, **options)
-    with torch.inference_mode():
-        ids = model.generate(
-            **inputs,
-            do_sample=False,
-            max_new_tokens=MAX_ANSWER_TOKENS,
-            pad_token_id=tokenizer.pad_token_id,
-        )  # [questions, prompt + answer]
-    return tokenizer.batch_decode(ids[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
 
 
 def ask_server(client: Client, questions: Sequence[tuple[str, str]] = QUESTIONS, at_once: int = 16) -> list[str]:
@@ -235,9 +151,10 @@ def parity(checkpoint: Path, ir: Path, device: str = "CPU") -> list[dict]:
         with serve(folder, quiet=True) as server, Client(server.url) as client:
             alone = _replies(client, questions, at_once=1)
             together = _replies(client, questions, at_once=len(questions))
-    expected = _token_table(tokenizer, _generate(ir, questions, device))
+    table = partial(token_table, tokenizer, width=2 * REQUEST_TOKENS)
+    expected = table(generate(ir, questions, REQUEST_TOKENS, device))
     for how, answers in (("one by one", alone), ("eight at once", together)):
-        rows.append(compare.parity(f"over HTTP, {how}: greedy tokens", _token_table(tokenizer, answers), expected, 0))
+        rows.append(compare.parity(f"over HTTP, {how}: greedy tokens", table(answers), expected, 0))
     return rows
 
 
@@ -245,27 +162,6 @@ def _replies(client: Client, questions: Sequence[str], at_once: int) -> list[str
     ask = partial(client.chat, max_tokens=REQUEST_TOKENS, temperature=0)
     with ThreadPoolExecutor(at_once) as threads:
         return [reply.answer for reply in threads.map(ask, questions)]
-
-
-def _generate(ir: Path, questions: Sequence[str], device: str) -> list[str]:
-    """The answers of openvino_genai in this process, in FP32, one by one."""
-    import openvino_genai as genai
-
-    pipeline = genai.LLMPipeline(str(ir), device, **FP32_PROPERTIES)
-    tokenizer = pipeline.get_tokenizer()
-    settings = {"max_new_tokens": REQUEST_TOKENS, "do_sample": False, "apply_chat_template": False}
-    chats = [[{"role": "user", "content": question}] for question in questions]
-    prompts = [tokenizer.apply_chat_template(chat, add_generation_prompt=True) for chat in chats]
-    return [pipeline.generate(prompt, **settings) for prompt in prompts]
-
-
-def _token_table(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> np.ndarray:
-    """The token ids of texts as rows of equal length, filled with -1."""
-    rows = [tokenizer(text)["input_ids"] for text in texts]
-    table = np.full((len(rows), 2 * REQUEST_TOKENS), -1)
-    for row, ids in zip(table, rows, strict=True):
-        row[: len(ids)] = ids
-    return table
 
 
 def examine(answers: Sequence[str], checkpoint: Path, ir: Path, compressed: Path, device: str = "CPU") -> list[dict]:
@@ -282,39 +178,6 @@ def examine(answers: Sequence[str], checkpoint: Path, ir: Path, compressed: Path
     metric = f"perplexity of {NOTEBOOK_PERPLEXITY_TOKENS} tokens"
     rows = perplexity_rows({SERVED: value}, perplexity(torch_logits(reference), text), scrambled_value, metric)
     return answer_rows({SERVED: answers}, expected, **few) + rows
-
-
-def is_correct(answer: str, pattern: str) -> bool:
-    """Whether an answer matches the pattern of its question."""
-    return bool(re.search(pattern, answer, re.IGNORECASE))
-
-
-def answer_rows(
-    answers: Mapping[str, Sequence[str]],
-    expected: Sequence[str],
-    scrambled_answers: Sequence[str] | None = None,
-    questions: Sequence[tuple[str, str]] = QUESTIONS,
-    max_fewer: int = MAX_FEWER,
-    goal: int | None = GOAL,
-) -> list[dict]:
-    """Quality rows of answers by precision.
-
-    expected: PyTorch's answers; a precision may have `max_fewer` correct ones less. goal: the number of correct answers
-    at which a model is useful. scrambled_answers: those of the scrambled model, a control.
-    """
-    metric = f"right answers of {len(questions)}"
-    reference = count_correct(expected, questions)
-    threshold = reference - max_fewer
-    rows = []
-    for precision, given in answers.items():
-        correct = count_correct(given, questions)
-        of = {"goal": goal, "of": len(questions)}
-        rows.append(compare.quality(metric, precision, correct, reference, threshold, "higher", **of))
-    controls = {}
-    if scrambled_answers is not None:
-        controls["scrambled weights"] = count_correct(scrambled_answers, questions)
-    controls["the next question"] = count_correct(expected, questions, shift=1)
-    return rows + [compare.control(metric, name, value, threshold, "higher") for name, value in controls.items()]
 
 
 def perplexity_rows(

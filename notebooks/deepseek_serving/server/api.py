@@ -7,7 +7,6 @@ replies the form of Model Server's: no id, a chunk with the role first, `[DONE]`
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
@@ -18,12 +17,18 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from fastapi_openai_compat import ChatCompletion, create_chat_completion_router, create_models_router
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from notebooks.deepseek_serving.server.engine import EngineError, Generation, Piece
-from notebooks.deepseek_serving.server.guard import Guard, job
-from notebooks.deepseek_serving.server.parsing import Limits, RequestError, parse
+from notebooks.deepseek_serving.server.parsing import Limits, parse
 from notebooks.deepseek_serving.server.service import Service
+from utils.serving import start
+from utils.serving.engine import EngineError, Generation, Piece
+from utils.serving.guard import Guard, RequestError, Rules, job
 
 DONE = "[DONE]"
+RULES = Rules(
+    counted={f"/{version}/{kind}" for version in ("v1", "v3") for kind in ("chat/completions", "completions")},
+    public={"/v2/health/live", "/v2/health/ready"},
+    bad_json=412,  # as Model Server answers
+)
 
 
 class Frame(ChatCompletion):
@@ -45,9 +50,9 @@ def create_app(service: Service, *, host: str = "127.0.0.1", api_key: str | None
     app = FastAPI(title="Local model server", openapi_url=None, redirect_slashes=False)
     limits = limits or Limits()
 
-    def check(body, *, chat: bool) -> dict:
+    def check(path: str, body) -> dict:
         max_tokens = service.repository.options.max_tokens_limit
-        return parse(body, chat=chat, name=service.name, max_tokens=max_tokens, limits=limits)
+        return parse(body, chat="/chat/" in path, name=service.name, max_tokens=max_tokens, limits=limits)
 
     async def chat(model: str, messages: list, body: dict):
         frames = answer(service, chat=True)
@@ -76,8 +81,14 @@ def create_app(service: Service, *, host: str = "127.0.0.1", api_key: str | None
     _add_status(app, service)
     _add_errors(app)
     max_concurrent = service.repository.options.max_num_seqs + limits.waiting
-    service.guard = Guard(app, check, max_concurrent=max_concurrent, host=host, api_key=api_key, limits=limits)
+    options = {"max_concurrent": max_concurrent, "host": host, "api_key": api_key, "limits": limits}
+    service.guard = Guard(app, check, RULES, forward=_fields_of_router, **options)
     return service.guard
+
+
+def _fields_of_router(request: dict) -> dict:
+    """What the chat router reads of a request."""
+    return {key: request[key] for key in ("model", "messages", "stream")}
 
 
 def _add_status(app: FastAPI, service: Service) -> None:
@@ -195,10 +206,7 @@ async def _start(service: Service, request: dict) -> Generation:
     engine = service.engine
     if engine.problem:
         raise RequestError(503, engine.problem)
-    try:
-        ids = await asyncio.to_thread(engine.encode, request["messages"], request["prompt"])
-    except Exception as error:  # a chat template may reject roles or their order
-        raise RequestError(400, f"The chat template cannot take these messages: {str(error).strip()}") from error
+    ids = await start.encode(engine, request["messages"], request["prompt"])
     length, context = ids.shape[1], engine.context
     if length == 0:
         raise RequestError(400, "The prompt has no tokens")
@@ -214,13 +222,8 @@ async def _start(service: Service, request: dict) -> Generation:
     for key, value in request["config"].items():
         setattr(config, key, value)
     config.do_sample = config.temperature > 0
-    config.max_new_tokens = max_tokens or min(engine.repository.options.max_tokens_limit, context - length)
-    try:
-        generation = engine.submit(ids, config)
-    except EngineError as error:
-        raise RequestError(503, str(error)) from error
-    job.get().generations.append(generation)
-    return generation
+    config.max_new_tokens = max_tokens or min(service.repository.options.max_tokens_limit, context - length)
+    return start.submit(engine, ids, config)
 
 
 async def _read(generation: Generation) -> Piece:

@@ -5,26 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fastapi import HTTPException
+from utils.serving import guard
+from utils.serving.guard import RequestError
 
 UNKNOWN_MODEL = "Mediapipe graph definition with requested name is not found"
 RANGES = {"temperature": (0, 2), "top_p": (0, 1), "frequency_penalty": (-2, 2), "presence_penalty": (-2, 2)}
 UNSUPPORTED = ("tools", "logprobs", "response_format", "logit_bias", "echo", "functions")
 
 
-class RequestError(HTTPException):
-    """A request that cannot be answered: HTTP status and error message."""
-
-
 @dataclass(frozen=True)
-class Limits:
+class Limits(guard.Limits):
     """Limits of requests. A request beyond one of them gets an error."""
 
-    waiting: int = 128  # requests beyond those in the batch; further ones get 503
-    body: int = 2**20  # bytes
-    depth: int = 16  # levels of nested JSON
-    upload_s: float = 20.0  # time in which the whole body must arrive
-    retry_after_s: int = 1
     stop_strings: int = 16
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from utils import paths
+from utils.serving import engine
 
 NETWORKS = ("openvino_model", "openvino_tokenizer", "openvino_detokenizer")
 CALCULATOR = "type.googleapis.com/mediapipe.LLMCalculatorOptions"
@@ -94,6 +95,14 @@ class Repository:
     @property
     def config(self) -> Path:
         return self.folder / "config.json"
+
+    @property
+    def settings(self) -> engine.Settings:
+        """What the local server's engine needs to know."""
+        options = asdict(self.options)
+        scheduler = {name: options[name] for name in ("cache_size", "max_num_batched_tokens", "enable_prefix_caching")}
+        batch, properties = self.options.max_num_seqs, self.options.plugin_config
+        return engine.Settings(self.name, self.model, self.context, self.options.device, batch, scheduler, properties)
 
 
 def write(folder: Path, name: str, model: Path, **options) -> Path:

@@ -11,7 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from notebooks.deepseek_serving.server import repository
-from notebooks.deepseek_serving.server.engine import Engine
+from utils.serving.engine import Engine
 
 
 class Service:
@@ -20,7 +20,7 @@ class Service:
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
         self.repository, self._state = repository.read(self.folder), _state(self.folder)
-        self.engine = Engine(self.repository)
+        self.engine = Engine(self.repository.settings)
         self.guard = None  # set by `create_app`; it counts requests in flight and rejected ones
         self._reloading = asyncio.Lock()
         self._metrics = CollectorRegistry()
@@ -61,7 +61,7 @@ class Service:
             if (state := _state(self.folder)) == self._state:
                 return False
             new = await asyncio.to_thread(repository.read, self.folder)
-            engine = Engine(new)
+            engine = Engine(new.settings)
             engine.start()
             await asyncio.to_thread(engine.loaded.wait)
             if engine.failure:
@@ -69,7 +69,7 @@ class Service:
             old, self.engine = self.engine, engine
             self.repository, self._state = new, state
             if self.guard:
-                self.guard.max_concurrent += new.options.max_num_seqs - old.repository.options.max_num_seqs
+                self.guard.max_concurrent += new.options.max_num_seqs - old.settings.max_num_seqs
             threading.Thread(target=old.close, kwargs={"drain": True}, name="drain", daemon=True).start()
             return True
 
