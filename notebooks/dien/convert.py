@@ -177,7 +177,7 @@ def calibration(length: int, rows: int = 32, count: int = 20) -> list[dict[str, 
         mid_his = np.pad(mid_his, ((0, 0), (0, max(0, length - mid_his.shape[1]))))[:, :length]  # [rows, length]
         seq_len = np.minimum(seq_len, length)  # [rows]
         positives = movies.items_at(users, positions)
-        negatives = movies.negatives(users, "popularity", rng)
+        negatives = movies.negatives(users, "popularity", rng, training=True)
         mid = np.where(rng.random(rows) < 0.5, positives, negatives)  # [rows]
         mask = (np.arange(length) < seq_len[:, None]).astype(np.float32)  # [rows, length]
         category = movies.category
@@ -275,7 +275,8 @@ class Fusible(_Equivalent):
     def last_state(self, evolved: Tensor, seq_len: Tensor) -> Tensor:
         """Gathers the state at the last step, in place of a sum in which all other states are multiplied by 0."""
         last = (seq_len - 1).clamp_min(0)[:, None, None].expand(-1, 1, evolved.shape[2])  # [rows, 1, width]
-        return evolved.gather(1, last)[:, 0] * (seq_len > 0)[:, None]
+        state = evolved.gather(1, last)[:, 0]  # [rows, width]
+        return torch.where((seq_len > 0)[:, None], state, 0.0)  # a product with a boolean is wrong on ARM
 
 
 class _Looping(_Equivalent):

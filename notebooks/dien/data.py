@@ -71,9 +71,17 @@ class MovieLens:
 
     @cached_property
     def rated(self) -> np.ndarray:
-        """bool [users + 1, movies + 1]: the movies that a user ever rated, and padding; none of them is a negative."""
+        """bool [users + 1, movies + 1]: the movies that a user ever rated, and padding."""
+        return self._table(self.sequences)
+
+    @cached_property
+    def rated_before(self) -> np.ndarray:
+        """The same without the held-out ends: what training may know."""
+        return self._table([sequence[:-HELD_OUT] for sequence in self.sequences])
+
+    def _table(self, sequences: list[np.ndarray]) -> np.ndarray:
         rated = np.zeros(self.sizes[:2], bool)
-        for user, sequence in enumerate(self.sequences, 1):
+        for user, sequence in enumerate(sequences, 1):
             rated[user, sequence] = True
         rated[:, 0] = True
         return rated
@@ -103,10 +111,16 @@ class MovieLens:
             positions.append(targets)
         return np.concatenate(users), np.concatenate(positions)
 
-    def negatives(self, users: np.ndarray, sampling: str, rng: np.random.Generator) -> np.ndarray:
-        """A movie for each user [n] that the user never rated, drawn uniformly or by its popularity in training."""
+    def negatives(
+        self, users: np.ndarray, sampling: str, rng: np.random.Generator, *, training: bool = False
+    ) -> np.ndarray:
+        """A movie for each user [n] that the user never rated, drawn uniformly or by its popularity in training.
+
+        training: the draw does not know the held-out end, so it may be a movie that the user rates there.
+        """
         if sampling not in SAMPLINGS:
             raise ValueError(f"sampling is {sampling!r}: choose one of {', '.join(SAMPLINGS)}.")
+        rated = self.rated_before if training else self.rated
         drawn = np.zeros(len(users), np.int64)
         pending = np.arange(len(users))  # rows without a valid draw so far
         for _ in range(MAX_DRAWS):
@@ -114,9 +128,9 @@ class MovieLens:
                 drawn[pending] = rng.integers(1, self.sizes[1], len(pending))
             else:
                 drawn[pending] = rng.choice(self.training_items, len(pending))
-            pending = pending[self.rated[users[pending], drawn[pending]]]
+            pending = pending[rated[users[pending], drawn[pending]]]
         for row in pending:  # of users who rated nearly all that could be drawn
-            drawn[row] = rng.choice(np.flatnonzero(~self.rated[users[row]]))
+            drawn[row] = rng.choice(np.flatnonzero(~rated[users[row]]))
         return drawn
 
     def items_at(self, users: np.ndarray, positions: np.ndarray) -> np.ndarray:

@@ -32,7 +32,7 @@ ONLY_TINY = """
 
 **You chose `{model}`, and this page shows `tiny`.** Only `tiny` was trained on movies; the authors' checkpoint knows
 books, by numbers without titles."""
-ATTENTION = """### Attention weights: they scale a gate of the second GRU, and are no reason for the score
+ATTENTION = """## Attention weights: they scale a gate of the second GRU, and are no reason for the score
 
 On average the weights of this model rise towards the latest movies, whatever the candidate is. In most histories the
 same movie has the largest weight for almost every candidate. Click several rows to see it."""

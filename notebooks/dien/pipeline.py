@@ -6,6 +6,7 @@ The module needs openvino and numpy only: copy this file into your project.
 from __future__ import annotations
 
 import math
+import platform
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
@@ -17,6 +18,7 @@ from openvino.passes import AnyInput, Manager, Matcher, MatcherPass, PassBase, W
 
 PIECE = 32, 256  # least and most rows of a piece; a recurrence uses one core, so each stream runs one piece of a batch
 STEPS = (0.1, 0.25, 0.5, 1.0)  # lengths of the graphs, as shares of the length of the IR
+ON_ARM = platform.machine().lower() in ("aarch64", "arm64")
 
 
 class SplitGates(MatcherPass):
@@ -94,7 +96,7 @@ class ClickModel:
     ir_path: the .xml file that `convert` wrote. cache: a folder, by default `cache` next to the file; None switches
     caching off. properties: OpenVINO's. By default the arithmetic is f32, the same on every machine
     (INFERENCE_PRECISION_HINT="bf16" is faster on a CPU that has it), and a batch is spread over as many streams as the
-    device finds best. Threads may share a model. Raises ValueError for another file.
+    device finds best. Threads may share a model. Raises ValueError for another file, and on ARM for INT8.
     """
 
     def __init__(self, ir_path: str | Path, device: str = "CPU", cache: str | Path | None = "beside", **properties):
@@ -104,6 +106,11 @@ class ClickModel:
         self.model = ov.Core().read_model(ir_path)
         if not self.model.has_rt_info(["dien", "sizes"]):
             raise ValueError(f"{ir_path} is not a converted DIEN. Give the .xml file that convert() wrote.")
+        quantised = any(node.get_type_name() == "FakeQuantize" for node in self.model.get_ops())
+        if quantised and ON_ARM and device in ("CPU", "AUTO"):  # AUTO has nothing else there
+            raise ValueError(
+                f"{ir_path} is in INT8, whose scores are wrong on ARM (OpenVINO 2026.4). Give that in FP32."
+            )
         sizes = self.model.get_rt_info(["dien", "sizes"]).value
         self.users, self.items, self.categories = (int(size) for size in sizes.split())
         self.independent = self.model.get_rt_info(["dien", "independent"]).value == "True"

@@ -1,10 +1,10 @@
 """Trains the tiny checkpoint and its three ablations: `python -m notebooks.dien.training [FORM ...]`.
 
-The network learns to tell the movie that a user rated next from a movie that the user never rated. Half of these
-negatives are drawn uniformly, half by popularity. Training is seeded. It writes FP16 safetensors and a configuration
-to tiny/, and prints AUC and log-loss on the held-out ends of the sequences. FORM is dien (the AUGRU of the authors'
-program, auxiliary loss), paper_gate (the AUGRU as the paper prints it), plain_gru (attention does not gate the second
-GRU) or sum_pooling (no recurrent network).
+The network learns to tell the movie that a user rated next from one that the user did not rate before the held-out end.
+Half of these negatives are drawn uniformly, half by popularity. Training is seeded. It writes FP16 safetensors and a
+configuration to tiny/, and prints AUC and log-loss on the held-out ends of the sequences. FORM is dien (the AUGRU of
+the authors' program, auxiliary loss), paper_gate (the AUGRU as the paper prints it), plain_gru (attention does not gate
+the second GRU) or sum_pooling (no recurrent network).
 """
 
 from __future__ import annotations
@@ -77,10 +77,11 @@ def losses(
     def items(ids: np.ndarray) -> torch.Tensor:
         return network.items(torch.from_numpy(ids), torch.from_numpy(movies.category[ids]))
 
-    # Candidates: the item that came next, and one that the user never rated
+    # Candidates: the item that came next, and one that the user did not rate before the held-out end
     positives = movies.items_at(users, positions)  # [n]
     popular = rng.random(len(users)) < 0.5
-    negatives = np.where(popular, movies.negatives(users, "popularity", rng), movies.negatives(users, "uniform", rng))
+    by_popularity, uniform = (movies.negatives(users, kind, rng, training=True) for kind in ("popularity", "uniform"))
+    negatives = np.where(popular, by_popularity, uniform)
 
     # Histories, cut to the longest of the batch
     mid_his, lengths = movies.histories(users, positions)

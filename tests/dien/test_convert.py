@@ -7,11 +7,14 @@ from collections import Counter
 import numpy as np
 import openvino as ov
 import pytest
+import torch
 
-from notebooks.dien.convert import convert, convert_loop, prepare, quantize
+from notebooks.dien import pipeline
+from notebooks.dien.convert import Fusible, convert, convert_loop, prepare, quantize
 from notebooks.dien.pipeline import ClickModel
 from tests.dien.conftest import STEPS
 from tests.dien.small import EXACT, batch, network, ragged, run
+from utils.models.portable import wrong_on_arm
 from utils.paths import ROOT
 
 
@@ -59,7 +62,7 @@ def test_converting_leaves_the_network_as_it_was(tmp_path):
     assert (run(dien, inputs)["y_hat"] == before).all()
 
 
-def test_int8_stays_close_and_fused(ir, independent, tmp_path):
+def test_int8_stays_close_and_fused_and_is_refused_on_arm(ir, independent, tmp_path, monkeypatch):
     samples = [batch([10, 5, 3, 8] * 4, seed=seed, width=STEPS) for seed in range(8)]
     path = quantize(ir, samples, tmp_path / "int8.xml")
     model = ClickModel(path, cache=None, **EXACT)
@@ -67,6 +70,11 @@ def test_int8_stays_close_and_fused(ir, independent, tmp_path):
     inputs = batch([10, 5, 3, 8] * 8, seed=99)
     difference = np.abs(model.score(*ragged(inputs)) - run(independent, inputs)["y_hat"][:, 0])
     assert 0 < difference.mean() < 0.03
+    monkeypatch.setattr(pipeline, "ON_ARM", True)
+    for device in ("CPU", "AUTO"):
+        with pytest.raises(ValueError, match=r"int8\.xml is in INT8, whose scores are wrong on ARM .*Give .* FP32"):
+            ClickModel(path, device, cache=None)
+    ClickModel(ir, cache=None)
 
 
 def test_bad_arguments_are_sentences(tmp_path):
@@ -88,3 +96,21 @@ def test_what_the_notebook_quotes_is_in_the_modules():
     source = {line.strip() for module in modules for line in module}
     assert len(blocks) == 3
     assert not [line for block in blocks for line in block.splitlines() if line.strip() not in source | {""}]
+
+
+@pytest.mark.parametrize("form", ["fused", "batch statistics", "plain", "loop"])
+def test_no_operation_is_computed_wrongly_on_arm(form, ir, reference_ir, independent, tmp_path):
+    if form == "plain":
+        path = convert(independent, tmp_path / "plain.xml", 3, fuse=False)
+    elif form == "loop":
+        path = convert_loop(independent, tmp_path / "loop.xml")
+    else:
+        path = ir if form == "fused" else reference_ir
+    assert wrong_on_arm(ov.Core().read_model(path)) == []
+
+
+def test_a_history_without_items_ends_in_zeros(independent):
+    seq_len = torch.tensor([3, 0])
+    evolved = torch.randn(2, 3, 36)
+    state = Fusible.of(independent).last_state(evolved, seq_len)
+    assert (state == torch.stack([evolved[0, 2], torch.zeros(36)])).all()

@@ -46,6 +46,13 @@ def test_a_negative_was_never_rated_by_its_user(small, sampling):
     assert drawn.min() >= 1
 
 
+def test_training_does_not_know_which_movies_are_held_out():
+    real = movielens()
+    users = np.repeat(np.arange(1, 6041), 5)
+    drawn = real.negatives(users, "popularity", np.random.default_rng(0), training=True)
+    assert real.rated[users, drawn].any() and not real.rated_before[users, drawn].any()
+
+
 def test_popularity_samples_by_popularity():
     real = movielens()
     drawn = real.negatives(np.repeat(np.arange(1, 6041), 5), "popularity", np.random.default_rng(0))

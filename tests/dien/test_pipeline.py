@@ -183,3 +183,7 @@ def test_compiled_graphs_are_kept_on_disk(ir, tmp_path):
     inputs = batch([5])
     assert first.score(*ragged(inputs)) == again.score(*ragged(inputs))
     assert again.compiled(5).get_property("LOADED_FROM_CACHE")
+
+
+def test_it_runs_on_every_device(ir, device):
+    assert ClickModel(ir, device, cache=None).score(*row()).shape == (1,)

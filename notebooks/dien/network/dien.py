@@ -278,4 +278,5 @@ class DIEN(nn.Module):
 def sequence_mask(history: Tensor, seq_len: Tensor) -> Tensor:
     """1 [B, T, 1] for the steps before seq_len [B], 0 after."""
     steps = torch.arange(history.shape[1])
-    return (steps[None] < seq_len[:, None]).to(history.dtype)[..., None]
+    given = steps[None] < seq_len[:, None]  # [rows, steps]
+    return torch.where(given, 1.0, 0.0).to(history.dtype)[..., None]  # a converted boolean is wrong on ARM
