@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import openvino as ov
 import torch
 
 from notebooks.dynamic_shapes.network import SMALL, WIDTH, encoder, small, vocoder
-from utils import weights
-from utils.models import llm
+from utils.models import llm, llm_folders, portable
 from utils.models.llm import MODEL_XML
 
 MASKED = ("encoder", "vocoder")  # networks with a second input, the mask [batch, n]
@@ -20,8 +21,7 @@ MODELS = {"tiny": {"checkpoint": "smollm2", "ram_gb": 4}, "released": {"checkpoi
 
 def checkpoint_folder(model: str = "tiny") -> Path:
     """The transformers folder of a model, or of the checkpoint at CHECKPOINT."""
-    name = MODELS[model]["checkpoint"]
-    return llm.transformers_folder(name, weights.resolve(name))
+    return llm_folders.checkpoint_folder(MODELS, model)
 
 
 def prepare(model: str = "tiny") -> Path:
@@ -52,7 +52,10 @@ def reader(folder: Path) -> ov.Model:
 
 
 def to_ir(name: str) -> ov.Model:
-    """One of the networks by its name ("encoder", "vocoder" or one of SMALL), with a dynamic batch and length."""
+    """One of the networks by its name ("encoder", "vocoder" or one of SMALL), with a dynamic batch and length.
+
+    Its transposed convolutions run along two axes, since ARM computes those along one axis wrongly.
+    """
     network, arguments, names = _traced(name)
     shapes = [ov.PartialShape([-1, -1, *argument.shape[2:]]) for argument in arguments]
     with warnings.catch_warnings(), torch.no_grad():
@@ -60,7 +63,12 @@ def to_ir(name: str) -> ov.Model:
         model = ov.convert_model(network, example_input=arguments, input=shapes)
     for port, own in zip([*model.inputs, *model.outputs], [*names, "y"], strict=True):
         port.get_tensor().set_names({own})
-    return model
+    return portable.lift_transposed_convolutions(model)
+
+
+def graphs() -> dict[str, Callable[[], ov.Model]]:
+    """What `make arm` runs: all networks."""
+    return {name: partial(to_ir, name) for name in (*MASKED, *SMALL)}
 
 
 def to_onnx(name: str, file: Path) -> None:

@@ -1,12 +1,14 @@
-"""Figures: a stream of requests, and the first call of a new length.
+"""Figures: a stream of requests, the first call of a new length, and Snippets on and off.
 
 `python -m notebooks.dynamic_shapes.figures` draws thumbnail.jpg and stream.png from the notebook's results.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from utils import report
@@ -55,6 +57,37 @@ def first_calls(times: Mapping[str, tuple[Sequence[float], Sequence[float]]], le
         axes.tick_params(labelsize=9)
         axes.legend(fontsize=9, frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def snippets_figure(rows: Iterable[Mapping]) -> Figure:
+    """How many times as long each network takes without Snippets: a point for the median of all shapes and precisions,
+    a line from the lowest to the highest; static and dynamic."""
+    times, networks = {}, []
+    for row in rows:
+        kind, _, state = row["runtime"].removeprefix("openvino ").partition(", Snippets ")
+        if state:
+            networks.append(row["workload"].partition(", batch")[0])
+            times[networks[-1], kind, row["workload"], row["precision"], state] = row["median_ms"]
+    ratios = defaultdict(list)
+    for (network, kind, *setting, state), on in times.items():
+        if state == "on":
+            ratios[network, kind].append(times[(network, kind, *setting, "off")] / on)
+    networks = list(dict.fromkeys(networks))
+    figure = Figure(figsize=(9, 0.9 + 0.36 * len(networks)), dpi=110, layout="constrained")
+    axes = figure.subplots()
+    for kind, colour, offset in (("static", COLOURS[0], -0.13), ("dynamic", COLOURS[1], 0.13)):
+        for y, network in enumerate(networks):
+            own = ratios[network, kind]
+            axes.plot([min(own), max(own)], [y + offset] * 2, color=colour, linewidth=1.5)
+            axes.plot(np.median(own), y + offset, "o", color=colour, label=kind if not y else None)
+    axes.axvline(1, color=INK, linewidth=0.8, zorder=0)
+    axes.set_yticks(range(len(networks)), networks)
+    axes.invert_yaxis()
+    axes.set_xlabel("time without Snippets / time with Snippets", fontsize=9, color=INK)
+    axes.tick_params(labelsize=9)
+    axes.legend(fontsize=9, frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
     return figure
 
 

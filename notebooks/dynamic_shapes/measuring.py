@@ -1,14 +1,17 @@
 """What a new length, Snippets and buckets cost: `python -m notebooks.dynamic_shapes.measuring` measures all of it into
-results/bench/dynamic_shapes.json. The notebook measures a short stream of requests."""
+results/bench/dynamic_shapes.json; with the argument `submodels`, only those of other notebooks, which it adds to that
+file. The notebook measures a short stream of requests."""
 
 from __future__ import annotations
 
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import perf_counter
+from typing import NamedTuple
 
 import numpy as np
 import openvino as ov
@@ -16,8 +19,9 @@ import psutil
 
 from notebooks.dynamic_shapes.network import SMALL, WIDTH
 from notebooks.dynamic_shapes.pipeline import Bucketed, choose_buckets
-from utils import bench, compare, preflight, report
+from utils import bench, compare, paths, preflight, report
 from utils.models import llm
+from utils.models.inputs import drawn
 from utils.models.llm import FP32_PROPERTIES
 
 LONGEST = 512  # the longest request of the stream
@@ -31,6 +35,7 @@ READER = "SmolLM2 reads"
 PLAIN, CAPPED, LONG = "openvino dynamic", "openvino dynamic, 300 kernels", "openvino padded to the longest"
 OURS, STATIC = "openvino buckets", "openvino static buckets"
 PEERS = ("torch eager", "torch.compile dynamic", "onnxruntime")
+CAPACITY = "CPU_RUNTIME_CACHE_CAPACITY"
 LIVE = (OURS, PLAIN, LONG, "torch eager", "onnxruntime")
 
 
@@ -124,25 +129,52 @@ def quality(model: ov.Model, reference, tokens: Sequence[np.ndarray], device: st
 # --- A new length -------------------------------------------------------------------------------------------------
 
 
-def new_lengths(file: Path, properties: Mapping, lengths: Sequence[int]) -> tuple[list[float], list[float], float]:
+def new_lengths(
+    file: Path, properties: Mapping, lengths: Sequence[int], multiples: Mapping[str, int] | None = None
+) -> tuple[list[float], list[float], float]:
     """Milliseconds of the first and the second call of each length, and the MB that each length leaves behind.
 
-    file: an IR with the inputs x and mask. Call it in a process of its own.
+    multiples: as for `sized`. Call it in a process of its own.
     """
-    request = ov.Core().compile_model(file, "CPU", dict(properties)).create_infer_request()
-    run = partial(_run, request)
+    compiled = ov.Core().compile_model(file, "CPU", dict(properties))
+    request = compiled.create_infer_request()
+
+    def run(n: int) -> float:
+        arrays = sized(compiled, n, multiples=multiples)
+        return _milliseconds(partial(request.infer, arrays, share_inputs=True))
+
     for n in range(max(lengths) + len(lengths), max(lengths), -1):  # until the memory of generating kernels is there
         run(n)
     before, times = psutil.Process().memory_info().rss, []
     for n in lengths:
-        times.append((_milliseconds(run, n), _milliseconds(run, n)))
+        times.append((run(n), run(n)))
     grown = (psutil.Process().memory_info().rss - before) / 1e6 / len(lengths)
     first, second = zip(*times, strict=True)
     return list(first), list(second), grown
 
 
-def _run(request: ov.InferRequest, n: int) -> None:
-    request.infer({"x": np.ones((1, n, WIDTH), np.float32), "mask": np.ones((1, n), np.float32)})
+def sized(
+    model: ov.Model | ov.CompiledModel, n: int, batch: int = 1, multiples: Mapping[str, int] | None = None
+) -> dict[str, np.ndarray]:
+    """Inputs of length n for a model with dynamic shapes, with values as in `drawn`.
+
+    The first dimension is the batch if it is dynamic and another one is, too; all other dynamic dimensions are n.
+    multiples: inputs whose length is a multiple of n, such as {"noise": 2}. Raises ValueError for an unknown input.
+    """
+    multiples, rng = dict(multiples or {}), np.random.default_rng(0)
+    names = [port.any_name for port in model.inputs]
+    if unknown := {*multiples} - {*names}:
+        raise ValueError(f"The model has no input {sorted(unknown)[0]!r}. There are: {', '.join(names)}.")
+    arrays = {}
+    for port, name in zip(model.inputs, names, strict=True):
+        dimensions = list(port.get_partial_shape())
+        shape = [n * multiples.get(name, 1) if size.is_dynamic else size.get_length() for size in dimensions]
+        if sum(size.is_dynamic for size in dimensions) > 1 and dimensions[0].is_dynamic:
+            shape[0] = batch
+        elif name == "beam_idx":
+            shape = [batch]
+        arrays[name] = drawn(port, shape, rng)
+    return arrays
 
 
 def _milliseconds(call: Callable, *arguments) -> float:
@@ -156,7 +188,7 @@ def new_length_rows(folder: Path, lengths: Sequence[int]) -> tuple[list[dict], d
     rows, notes = [], {}
     for name in ("vocoder", "encoder"):
         for capacity in ("5000", "300", "20", "0"):
-            properties = FP32 | {"CPU_RUNTIME_CACHE_CAPACITY": capacity}
+            properties = FP32 | {CAPACITY: capacity}
             *times, grown = preflight.in_child(new_lengths, folder / f"{name}.xml", properties, lengths)
             for call, samples in zip(("first", "second"), times, strict=True):
                 workload = f"{name}: {call} call of a length"
@@ -197,7 +229,7 @@ def runner_of(runtime: str, name: str, folder: Path) -> tuple[Callable[[np.ndarr
         runner = Bucketed(file, lengths, mask="mask", static=runtime != OURS, properties=FP32)
         return lambda x: runner({"x": x}), lambda: str(runner.usage())
     if runtime in (PLAIN, CAPPED):
-        capacity = {"CPU_RUNTIME_CACHE_CAPACITY": "300"} if runtime == CAPPED else {}
+        capacity = {CAPACITY: "300"} if runtime == CAPPED else {}
         request = ov.Core().compile_model(file, "CPU", FP32 | capacity).create_infer_request()
         return lambda x: request.infer({"x": x, "mask": np.ones(x.shape[:2], np.float32)}), str
     if runtime == "onnxruntime":
@@ -265,7 +297,7 @@ def start(name: str, kind: str, mode: str, precision: str, folder: Path) -> dict
     model = core.read_model(folder / f"{name}.xml")
     dynamic = core.compile_model(model, "CPU", properties)
     for label, (batch, n) in SHAPES.items():
-        inputs = _inputs(model, batch, n)
+        inputs = sized(model, n, batch)
         compiled = dynamic
         if kind == "static":
             fixed = model.clone()
@@ -274,24 +306,6 @@ def start(name: str, kind: str, mode: str, precision: str, folder: Path) -> dict
         request = compiled.create_infer_request()
         calls[f"{name}, {label}"] = partial(request.infer, inputs, share_inputs=True)
     return calls
-
-
-def _inputs(model: ov.Model, batch: int, n: int) -> dict[str, np.ndarray]:
-    """Random input for a network, or token ids for a language model."""
-    rng = np.random.default_rng(0)
-    arrays = {}
-    for port in model.inputs:
-        sizes = (batch, n, *[d.get_length() for d in list(port.partial_shape)[2:]])[: len(port.partial_shape)]
-        if port.get_element_type().is_real():
-            arrays[port.any_name] = rng.standard_normal(sizes, np.float32)
-        elif "position" in port.any_name:
-            arrays[port.any_name] = np.arange(n)[None].repeat(batch, 0)
-        else:
-            high = 1000 if port.any_name == "input_ids" else 1
-            arrays[port.any_name] = rng.integers(0, high, sizes).astype(port.get_element_type().to_dtype())
-    if "attention_mask" in arrays:
-        arrays["attention_mask"][:] = 1
-    return arrays
 
 
 def write_small(folder: Path) -> None:
@@ -319,20 +333,75 @@ def snippets_rows(folder: Path, names: Sequence[str], rounds: int = 5) -> list[d
     return rows
 
 
-def main() -> None:
-    preflight.check(ram_gb=8, disk_gb=2, what="The measurement of all networks")
-    with tempfile.TemporaryDirectory() as scratch, bench.exclusive() as load:
-        folder = Path(scratch)
-        preflight.in_child(write_networks, folder)
-        preflight.in_child(write_small, folder)
-        rows, notes = new_length_rows(folder, range(40, 140))
-        for name in ("vocoder", "encoder"):
-            runtimes = (OURS, STATIC, PLAIN, CAPPED, LONG, *PEERS)
-            more, about = stream_rows(name, runtimes, folder, 2000, rounds=2)
-            rows, notes = rows + more, notes | about
-        rows += snippets_rows(folder, (*SMALL, "encoder", "vocoder", READER))
+# --- Sub-models of other notebooks --------------------------------------------------------------------------------
+
+
+class Submodel(NamedTuple):
+    """A part of another notebook's model. pattern: its IR below models/ir; multiples: as for `sized`."""
+
+    pattern: str
+    lengths: range
+    multiples: dict[str, int] = {}
+
+
+SUBMODELS = {
+    "SAMBERT, encoder": Submodel("sambert_hifigan-tiny-fp16-*/encoder.xml", range(20, 60)),
+    "SAMBERT, vocoder": Submodel("sambert_hifigan-tiny-fp16-*/vocoder.xml", range(200, 240), {"source": 200}),
+    "GPT-SoVITS, synthesizer": Submodel(
+        "gpt-sovits-tiny-fp16-*/openvino_synthesizer_model.xml", range(60, 100), {"noise": 2}
+    ),
+    "MiniCPM-V, vision tower": Submodel(
+        "minicpm-v-tiny-fp16-*/openvino_vision_embeddings_model.xml", range(60, 100), {"pixel_values": 14}
+    ),
+    "Wav2Lip, generator (the length is the batch)": Submodel("wav2lip-tiny-fp32-*/wav2lip.xml", range(8, 32)),
+}
+
+
+def submodel_notes() -> dict[str, str]:
+    """What a new length costs each of SUBMODELS, and what Snippets brings it; by note.
+
+    Raises ValueError where a notebook has not converted its model yet.
+    """
+    notes = {}
+    for name, (pattern, lengths, multiples) in SUBMODELS.items():
+        file = max((paths.models_dir() / "ir").glob(pattern), key=lambda path: path.stat().st_mtime, default=None)
+        if file is None:
+            raise ValueError(f"There is no {pattern} in {paths.models_dir() / 'ir'}. Run that notebook first.")
+        for capacity in ("5000", "300"):
+            first, second, mb = preflight.in_child(new_lengths, file, FP32 | {CAPACITY: capacity}, lengths, multiples)
+            notes[f"{name}, capacity {capacity}"] = (
+                f"first call {np.median(first):.1f} ms, second call {np.median(second):.1f} ms, "
+                f"{mb:.2f} MB for each length"
+            )
+        on, off = (
+            np.median(preflight.in_child(new_lengths, file, FP32 | {"SNIPPETS_MODE": mode}, lengths, multiples)[1])
+            for mode in ("ENABLE", "DISABLE")
+        )
+        notes[f"{name}, dynamic"] = f"{on:.1f} ms with Snippets, {off:.1f} ms without"
+    return notes
+
+
+def main(part: str = "") -> None:
+    """Measure everything, or with part "submodels" those; see the module."""
+    with bench.exclusive() as load:
+        if part == "submodels":
+            report.amend(report.BENCH / "dynamic_shapes.json", "sub-models: ", {
+                f"sub-models: {name}": note for name, note in submodel_notes().items()
+            })  # fmt: skip
+            return
+        preflight.check(ram_gb=8, disk_gb=2, what="The measurement of all networks")
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch)
+            preflight.in_child(write_networks, folder)
+            preflight.in_child(write_small, folder)
+            rows, notes = new_length_rows(folder, range(40, 140))
+            for name in ("vocoder", "encoder"):
+                runtimes = (OURS, STATIC, PLAIN, CAPPED, LONG, *PEERS)
+                more, about = stream_rows(name, runtimes, folder, 2000, rounds=2)
+                rows, notes = rows + more, notes | about
+            rows += snippets_rows(folder, (*SMALL, "encoder", "vocoder", READER))
     report.save_bench("dynamic_shapes", rows, notes | load)
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -143,3 +143,9 @@ def test_bad_requests_are_errors(model, inputs, message):
 def test_bad_options_are_errors(model, options, message):
     with pytest.raises(ValueError, match=message):
         Bucketed(model, **options)
+
+
+@pytest.mark.parametrize("static", [False, True])
+def test_it_runs_on_every_device(model, device, static):
+    runner = Bucketed(model, [8], mask="mask", static=static, device=device, properties=FP32)
+    assert runner({"x": frames(5)})[0].shape == (1, 5 * 64)
