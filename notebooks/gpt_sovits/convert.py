@@ -22,7 +22,7 @@ from notebooks.gpt_sovits.network.checkpoint import find, load_bert, load_hubert
 from notebooks.gpt_sovits.network.sovits import SynthesizerTrn
 from notebooks.gpt_sovits.network.t2s import MAX_POSITIONS, Text2SemanticDecoder, prefix_mask
 from notebooks.gpt_sovits.pipeline.constants import SETTINGS_FILE, SPEAKER_SIZE, VOCABULARY_FILE
-from utils.models import parts, tracing
+from utils.models import parts, portable, tracing
 from utils.models.parts import xml
 
 MODELS = {  # MODEL: checkpoint (checkpoints.toml), group size of its INT4, memory that its conversion takes
@@ -104,7 +104,8 @@ def convert_synthesizer(network: SynthesizerTrn) -> ov.Model:
         "ge": torch.zeros(1, style, 1),
         "noise": torch.zeros(1, channels, 7),
     }
-    return tracing.trace(network, example, [[1, -1], [1, -1], [1, style, 1], [1, channels, -1]], ["wav"])
+    shapes = [[1, -1], [1, -1], [1, style, 1], [1, channels, -1]]
+    return portable.lift_transposed_convolutions(tracing.trace(network, example, shapes, ["wav"]))
 
 
 def convert_text_embeddings(network: Text2SemanticDecoder) -> ov.Model:

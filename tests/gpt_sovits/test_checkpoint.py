@@ -160,7 +160,7 @@ def test_nothing_in_a_file_is_run(tmp_path, capsys, head):
     with pytest.raises(ValueError, match="fine.pth is not a checkpoint of plain tensors"):
         load_sovits(released(tmp_path / "fine.pth", state, Sneaky(), head))
     (tmp_path / "hubert").mkdir()
-    (tmp_path / "hubert" / "config.json").write_text(json.dumps(small.HUBERT))
+    (tmp_path / "hubert" / "config.json").write_text(json.dumps(small.HUBERT), encoding="utf-8")
     torch.save({"x": Sneaky()}, tmp_path / "hubert" / "pytorch_model.bin")
     with pytest.raises(ValueError, match="pytorch_model.bin is not a checkpoint of plain tensors"):
         load_hubert(tmp_path / "hubert")
@@ -255,7 +255,7 @@ def test_a_failed_save_leaves_the_earlier_checkpoint(tmp_path, monkeypatch):
 def library(folder: Path, config: dict, tensors: dict[str, torch.Tensor]) -> Path:
     """A folder of transformers as the authors publish it."""
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     torch.save({key: x.half() for key, x in tensors.items()}, folder / "pytorch_model.bin")
     return folder
 

@@ -91,7 +91,7 @@ def test_what_is_wrong_is_a_sentence(given, sentence, ir, folder, frontend, caps
 def test_the_exit_status_tells():
     def run(*given: str) -> subprocess.CompletedProcess:
         program, root = [sys.executable, "-m", "notebooks.gpt_sovits"], Path(command.__file__).parents[2]
-        return subprocess.run([*program, *given], cwd=root, capture_output=True, text=True)
+        return subprocess.run([*program, *given], cwd=root, capture_output=True, text=True, encoding="utf-8")
 
     named = run(*SAY, "Good day.", "-o", "a.txt")
     assert named.returncode == 1

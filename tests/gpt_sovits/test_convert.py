@@ -15,7 +15,7 @@ from notebooks.gpt_sovits.pipeline.constants import SPEAKER_SIZE
 from tests.gpt_sovits import small
 from tests.gpt_sovits.small import CODES, PHONES, WIDTH, drawn, ids
 from utils import compare
-from utils.models import llm
+from utils.models import llm, portable
 
 TOLERANCE = 2e-5
 
@@ -225,3 +225,8 @@ def test_wide_groups_compute_the_same_in_every_precision(checkpoint):
         assert torch.allclose(network(wav).last_hidden_state, expected, atol=1e-5)
         rounded = network.bfloat16()(wav.bfloat16()).last_hidden_state.float()
     assert (rounded - expected).abs().max() < 0.1 * expected.abs().max()
+
+
+@pytest.mark.parametrize("part", convert.CONVERT)
+def test_no_operation_is_computed_wrongly_on_arm(ir, part):
+    assert portable.wrong_on_arm(ov.Core().read_model(ir / convert.xml(part))) == []

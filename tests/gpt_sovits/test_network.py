@@ -7,7 +7,7 @@ import torch
 
 from notebooks.gpt_sovits.network import t2s
 from notebooks.gpt_sovits.network.layers import Attention
-from notebooks.gpt_sovits.network.sovits import Spectrogram, SynthesizerTrn
+from notebooks.gpt_sovits.network.sovits import Codebook, Spectrogram, SynthesizerTrn
 from tests.gpt_sovits import small
 from tests.gpt_sovits.small import CODES, PHONES, WIDTH, drawn, ids
 
@@ -131,3 +131,9 @@ def test_training_reaches_every_weight_of_the_decoder():
 def test_a_version_that_is_not_here_is_told():
     with pytest.raises(ValueError, match="no version 'v3' of SoVITS here. Known are v1, v2, v2Pro."):
         SynthesizerTrn({"data": small.DATA, "model": small.MODEL | {"version": "v3"}})
+
+
+def test_a_vector_is_coded_by_the_nearest_of_the_codebook():
+    codebook, x = Codebook(40, 12), torch.randn(2, 12, 7, generator=torch.Generator().manual_seed(0))
+    expected = torch.cdist(x.transpose(1, 2), codebook.embed.expand(2, -1, -1)).argmin(2)
+    assert (codebook.encode(x) == expected).all() and codebook.encode(x).shape == (2, 7)

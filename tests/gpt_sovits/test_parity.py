@@ -153,13 +153,19 @@ def synthesizer(path: Path, name: str) -> SynthesizerTrn:
     return filled(network, tensors)
 
 
+def recording(path: Path) -> torch.Tensor:
+    """The spectrogram [1, bins, frames] that the authors' program got. The number of frames is stored nowhere."""
+    bins = read(path, "meta.json")["config"]["s2"]["data"]["filter_length"] // 2 + 1
+    return drawn("vits.refer", 1, bins, 37).abs()
+
+
 @lru_cache(maxsize=1)
 @torch.inference_mode()
 def spoken(path: Path, name: str) -> dict[str, torch.Tensor]:
     """All that the synthesizer makes of the stored tokens and phones, by the names of the reference data."""
     network, inputs = synthesizer(path, name), section(path, "vits")
     codes, phones = (torch.from_numpy(inputs[what]).flatten(0, -2) for what in ("codes", "text"))
-    spectrogram = drawn("vits.refer", 1, 1025, 37).abs()
+    spectrogram = recording(path)
     made = {"ge": network.style(spectrogram)}
     if network.version == "v2Pro":
         made["ge_before_sv"] = made["ge"]
@@ -199,7 +205,7 @@ def test_two_recordings_at_another_speed(path, key):
     name, _, what = key.partition("/")
     network, inputs, results = synthesizer(path, name), section(path, "vits"), section(path, name)
     codes, phones = (torch.from_numpy(inputs[part]).flatten(0, -2) for part in ("codes", "text"))
-    spectrogram = drawn("vits.refer", 1, 1025, 37).abs()
+    spectrogram = recording(path)
     ge = (network.style(spectrogram) + network.style(0.5 * spectrogram)) / 2
     frames = int(2 * codes.shape[1] / float(what.rpartition("speed")[2])) + 1
     noise = NOISE_SCALE * drawn("vits.noise", 1, network.dec.conv_pre.in_channels, frames)

@@ -292,7 +292,7 @@ def test_copied_files_work_without_pytorch_and_the_repository(ir, voice, tmp_pat
         "assert not {'torch', 'av', 'utils', 'notebooks'} & set(sys.modules)\nprint(len(samples), rate)"
     )
     command = [sys.executable, "-c", program, str(ir)]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, encoding="utf-8")
     assert run.returncode == 0, run.stderr
     count, rate = map(int, run.stdout.split())
     assert rate == RATE and count > 0 and count % (2 * HOP) == 0
@@ -310,3 +310,7 @@ def test_memory_does_not_grow_with_every_length_that_is_said(ir, voice):
 
     grown(speeds[::2])
     assert grown(speeds[1::2]) < 60
+
+
+def test_it_runs_on_every_device(ir, device):
+    VoiceCloner(ir, device)

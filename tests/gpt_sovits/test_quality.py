@@ -183,7 +183,7 @@ def test_every_sound_is_heard_as_loud(judge):
             return super().embed(sound)
 
     other = quality.Judge(TRIALS, judge.recognise, Listening(), opinion)
-    other.similarity([scale * hum(1, 0) for scale in (0.01, 0.1, 1, 2, 3, 4)], other.right)
+    other.similarity([scale * hum(1, 0) for scale in (0.01, 0.1, 1, 2, 3, 4)])
     assert len(levels) == 9 and np.ptp(levels) < 1e-3
 
 
@@ -191,8 +191,25 @@ def test_known_and_new_voices_are_told_apart(judge):
     found = judge.measure([hum(i + 1, i % 3) for i in range(6)])
     for group in (quality.KNOWN, quality.NEW):
         assert found[RIGHT_VOICE, group] == found[SIMILARITY, group] == 1
-    found = judge.similarity([hum(1, 0)] * 6, judge.right)
+    found = judge.similarity([hum(1, 0)] * 6)
     assert found[RIGHT_VOICE, quality.KNOWN] == 0.5 and found[RIGHT_VOICE, quality.NEW] == 0
+
+
+def test_the_control_has_the_same_sentences_and_other_recordings(judge):
+    assert [(trial.text, trial.voice.name) for trial in judge.others[:3]] == list(
+        zip(SENTENCES["en"], ("Bao", "new_Chen", "Anna"), strict=True)
+    )
+    table = quality.table(judge, {"FP16": Toy}, Toy(), quality.TARGETS["released"])
+    values = [row["value"] for row in table if row.get("control") == "another voice's recording"]
+    assert values == [0, 0]
+
+    class Deaf(Toy):  # clones the right voice, whatever recording it is given
+        def stream(self, text, recording, *arguments, seed, **options):
+            yield from super().stream(text, TRIALS[seed].voice.recording, *arguments, seed=seed, **options)
+
+    table = quality.table(judge, {"FP16": Deaf}, Deaf(), quality.TARGETS["released"])
+    passing = [row for row in table if row.get("control") == "another voice's recording"]
+    assert [row["value"] for row in passing] == [1, 1] and not any(map(compare.passes, passing))
 
 
 def test_what_is_not_understood_is_an_error_of_its_language(judge):

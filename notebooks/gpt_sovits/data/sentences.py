@@ -12,7 +12,7 @@ import re
 import numpy as np
 
 from notebooks.gpt_sovits.pipeline.english import English
-from notebooks.gpt_sovits.pipeline.mandarin import Mandarin
+from notebooks.gpt_sovits.pipeline.mandarin_phonemes import Mandarin
 from utils import weights
 from utils.speech.listening import WHISPER
 from utils.speech.sentences import english, mandarin

@@ -31,7 +31,7 @@ from notebooks.gpt_sovits.measuring.runtimes import (
     synthesize,
 )
 from notebooks.gpt_sovits.pipeline import BERT
-from notebooks.gpt_sovits.pipeline.token_decoder import TOKENS_PER_S
+from notebooks.gpt_sovits.pipeline.token_decoder import TOKENS_PER_S, SemanticDecoder
 from utils import bench, paths, preflight, report, weights
 from utils.models import parts
 from utils.models.llm import FP32_PROPERTIES
@@ -41,6 +41,7 @@ from utils.models.random_checkpoint import conversion_steps
 SPEED_ONLY = "released size of v2, random weights, speed only"
 EAGER, COMPILED, ONNX, OURS = "torch eager", "torch.compile", "onnxruntime", "openvino"
 EXTERNAL_CACHE, NO_CACHE = "openvino, cache through Python", "openvino, no cache"
+PYTORCH = (EAGER, COMPILED)
 ONNX_NOTE = "no style, which cannot be exported; a synthesizer for one length of sentence"
 FIRST, TOKENS, WHOLE = "first token", "tokens", "whole"
 SYNTHESIZER = "synthesizer"
@@ -65,6 +66,12 @@ def names() -> dict[str, str]:
         TOKENS: f"{runtimes.TOKENS} tokens, after {2 * runtimes.CHARACTERS} phonemes and a recording",
         WHOLE: f"the whole sentence, {speech}, and its recording",
     }
+
+
+def stages() -> tuple[str, dict[str, int]]:
+    """The workload of the whole, and how often each of its stages runs in it; the others are parts of stages."""
+    named = names()
+    return named[WHOLE], {named[stage]: 1 for stage in (*RECORDING_PARTS, BERT, TOKENS, SYNTHESIZER)}
 
 
 def rate(work: str) -> tuple[float, str]:
@@ -124,37 +131,49 @@ def time_all(
 ) -> list[dict]:
     """Speed rows of every runtime and part, each runtime in a process of its own; folders: see `weight_folders`.
 
-    compiling: whether torch.compile is among the runtimes. together: see `bench.compare`.
+    compiling: whether torch.compile is among the runtimes. together: see `bench.compare`. Then OpenVINO and its other
+    peers are two groups, each with all of PyTorch, so that seven processes live at once and not ten.
     """
     fp16 = folders["FP16"]
     with TemporaryDirectory() as scratch:
         vocoder = runtimes.convert_vocoder(checkpoint, Path(scratch) / "vocoder.xml")
+        given = synthesize(eager(checkpoint, "FP32"), runtimes.sentence(fp16))
+        inputs = runtimes.save_inputs(given, Path(scratch) / "inputs.npz")
         others = [(COMPILED, "FP32")] if compiling else []
         others += [(ONNX, "FP32"), (EXTERNAL_CACHE, "FP32"), (NO_CACHE, "FP32")]
         paths = weight_folders(checkpoint, folders) | dict.fromkeys(others)
         settings = [
-            bench.Setting(*key, start, (*key, path or fp16, checkpoint, fp16, vocoder), path and bench.size_mb(path))
+            bench.Setting(
+                *key, start, (*key, path or fp16, checkpoint, fp16, vocoder, inputs), path and bench.size_mb(path)
+            )
             for key, path in paths.items()
         ]
         timed = [bench.Workload(name, *rate(work)) for work, name in names().items()]
-        return bench.compare(settings, timed, rounds, label=label, memory=False, together=together)
+        compare = partial(bench.compare, rounds=rounds, label=label, memory=False, together=together)
+        if not together:
+            return compare(settings, timed)
+        ours = compare([setting for setting in settings if setting.runtime in (*PYTORCH, OURS)], timed)
+        others = compare([setting for setting in settings if setting.runtime != OURS], timed)
+        return ours + [row for row in others if row["runtime"] not in PYTORCH]
 
 
-def start(runtime: str, precision: str, path: Path, checkpoint: Path, fp16: Path, vocoder: Path) -> dict[str, Callable]:
-    """The workloads of a runtime, by their names in rows. Every runtime gets the inputs that PyTorch computes.
+def start(
+    runtime: str, precision: str, path: Path, checkpoint: Path, fp16: Path, vocoder: Path, inputs: Path
+) -> dict[str, Callable]:
+    """The workloads of a runtime, by their names in rows. It loads nothing else, for many processes live at once.
 
-    path: the checkpoint or the IR folder. fp16: the IR folder at FP16. vocoder: of `runtimes.convert_vocoder`.
+    path: the checkpoint or the IR folder. fp16: the IR folder at FP16. vocoder: of `runtimes.convert_vocoder`. inputs:
+    the file of what PyTorch computed, which every runtime gets.
     """
-    sentence, reference = runtimes.sentence(fp16), eager(checkpoint, "FP32")
-    inputs = synthesize(reference, sentence)
+    given = runtimes.load_inputs(inputs)
     if runtime in (EXTERNAL_CACHE, NO_CACHE):
         if runtime == EXTERNAL_CACHE:
             decoder = runtimes.openvino_external_cache(checkpoint, fp16, **FP32_PROPERTIES)
         else:
-            decoder = runtimes.NoCacheDecoder(openvino(fp16, "FP32", vocoder).decoder)
-        return {names()[TOKENS]: decoding_calls(decoder, inputs)[TOKENS]}
-    loaded = _loaded(runtime, precision, path, checkpoint, inputs, vocoder, reference)
-    calls = calls_of(loaded, sentence, inputs)
+            decoder = runtimes.NoCacheDecoder(SemanticDecoder(fp16, **FP32_PROPERTIES))
+        return {names()[TOKENS]: decoding_calls(decoder, given)[TOKENS]}
+    loaded = _loaded(runtime, precision, path, checkpoint, given, vocoder)
+    calls = calls_of(loaded, runtimes.sentence(fp16), given)
     chosen = calls if precision == "FP32" else AFFECTED[precision]
     return {names()[work]: calls[work] for work in chosen if work in calls}
 
@@ -166,10 +185,9 @@ def _loaded(
     checkpoint: Path,
     inputs: Mapping[str, Arrays],
     vocoder: Path,
-    reference: Runtime,
 ) -> Runtime:
     if runtime == EAGER:
-        return reference if precision == "FP32" else eager(path, precision)
+        return eager(path, precision)
     if runtime == COMPILED:
         return Eager(checkpoint, compiling=True)
     if runtime == OURS:
@@ -200,13 +218,13 @@ def limits(rows: list[dict], folders: Mapping[str, Path], synthesizer: nn.Module
     """How far OpenVINO is from the limits of the machine, which are measured now; rows: of `time_all`.
 
     A token after the first reads every weight of the language model once, so its limit is the bandwidth of memory. The
-    synthesizer multiplies, so its limit is the speed of a large matrix product.
+    synthesizer and its vocoder multiply, so their limit is the speed of a large matrix product.
     """
     known = {(row["runtime"], row["precision"], row["workload"]): row for row in rows}
-    named, work = names(), flops(synthesizer, runtimes.sentence(folders["FP16"])) / 1e9
+    named, work = names(), gflop(synthesizer, runtimes.sentence(folders["FP16"]))
     bandwidth = bench.read_bandwidth_gbs()
     notes = {"read bandwidth, GB/s": round(bandwidth, 1)}
-    notes["operations of the synthesizer for the sentence, GFLOP"] = round(work, 1)
+    notes |= {f"operations of the {part} for the sentence, GFLOP": round(count, 1) for part, count in work.items()}
     for precision in ("FP32", "BF16", "INT8", "INT4"):
         if not (row := known.get((OURS, precision, named[TOKENS]))):
             continue
@@ -217,11 +235,12 @@ def limits(rows: list[dict], folders: Mapping[str, Path], synthesizer: nn.Module
         notes[f"share of the bandwidth that they take at {precision}"] = round(size * further / bandwidth, 2)
         whole = known[OURS, precision, named[WHOLE]]
         notes[f"real-time factor of the whole at {precision}"] = round(1 / whole["throughput"], 3)
-        if row := known.get((OURS, precision, named[SYNTHESIZER])):
+        if multiplying := [part for part in work if (OURS, precision, named[part]) in known]:
             product = bench.matmul_gflops({"FP32": "f32", "BF16": "bf16"}[precision])
             notes[f"large matrix product at {precision}, GFLOP/s"] = round(product)
-            share = work * 1e3 / row["median_ms"] / product
-            notes[f"share of it that the synthesizer reaches at {precision}"] = round(share, 2)
+            for part in multiplying:
+                share = work[part] * 1e3 / known[OURS, precision, named[part]]["median_ms"] / product
+                notes[f"share of it that the {part} reaches at {precision}"] = round(share, 2)
     return notes
 
 
@@ -232,13 +251,16 @@ def language_gb(folders: Mapping[str, Path], precision: str) -> float:
 
 
 @torch.inference_mode()
-def flops(synthesizer: nn.Module, sentence: Sentence) -> int:
-    """Operations of the synthesizer; a multiplication and an addition are two."""
+def gflop(synthesizer: nn.Module, sentence: Sentence) -> dict[str, float]:
+    """Billions of operations of the synthesizer and of its vocoder; a multiplication and an addition are two."""
     codes = torch.zeros(1, runtimes.TOKENS, dtype=torch.int64)
     ge = torch.zeros(1, synthesizer.dec.cond.in_channels, 1)
-    with FlopCounterMode(display=False) as counter:
-        synthesizer(codes, torch.from_numpy(sentence.sentence_phones), ge, torch.from_numpy(sentence.noise))
-    return counter.get_total_flops()
+    noise = torch.from_numpy(sentence.noise)
+    with FlopCounterMode(display=False) as whole:
+        synthesizer(codes, torch.from_numpy(sentence.sentence_phones), ge, noise)
+    with FlopCounterMode(display=False) as vocoder:
+        synthesizer.dec(noise, ge)
+    return {SYNTHESIZER: whole.get_total_flops() / 1e9, runtimes.VOCODER: vocoder.get_total_flops() / 1e9}
 
 
 @bench.live
@@ -260,7 +282,7 @@ def converted(checkpoint: Path, folder: Path, group_size: int) -> dict[str, Path
 def main() -> None:
     tiny, released = convert.MODELS["tiny"], convert.MODELS["released"]
     models = paths.models_dir()
-    preflight.check(ram_gb=14, disk_gb=6, what="The benchmark at the released size")
+    preflight.check(ram_gb=20, disk_gb=6, what="The benchmark at the released size")  # the peaks of seven processes
     models.mkdir(parents=True, exist_ok=True)
     notes = {"ONNX Runtime": ONNX_NOTE}
     with bench.exclusive() as load, TemporaryDirectory(dir=models) as scratch:
@@ -270,5 +292,10 @@ def main() -> None:
         checkpoint = random_checkpoint(Path(scratch) / "checkpoint")
         folders = converted(checkpoint, Path(scratch) / "released", released["group_size"])
         timed = measured(checkpoint, folders, rounds=5, compiling=True, label=SPEED_ONLY)
-        notes |= limits(timed, folders, runtimes.networks(checkpoint)["sovits"])
+        notes |= limits(timed, folders, runtimes.load_network(checkpoint, "sovits"))
+    measurements = {"tiny": rows, "released size": timed}
+    for what, own in measurements.items():
+        notes |= bench.stage_shares(own, *stages(), what)
     report.save_bench("gpt_sovits", rows + timed, notes | load)
+    for own in measurements.values():
+        bench.explain(own, *stages())

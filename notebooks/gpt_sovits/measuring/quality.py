@@ -22,7 +22,7 @@ from notebooks.gpt_sovits import convert
 from notebooks.gpt_sovits.data.sentences import HELD_OUT
 from notebooks.gpt_sovits.data.voices import Voice, read_voices
 from notebooks.gpt_sovits.network.pytorch_cloner import PyTorchCloner
-from notebooks.gpt_sovits.pipeline import Utterance, VoiceCloner, audio_io, mandarin
+from notebooks.gpt_sovits.pipeline import Utterance, VoiceCloner, audio_io, mandarin_phonemes
 from notebooks.gpt_sovits.pipeline.audio_io import Sound
 from utils import compare, report, select, weights
 from utils.models import parts
@@ -117,7 +117,7 @@ NORMALISED = EnglishTextNormalizer({})  # without its table of British and Ameri
 
 def characters(text: str) -> list[str]:
     """The characters of a text as `judging.characters` counts them, with the normaliser of the front end."""
-    return judging.characters(text, mandarin.normalise)
+    return judging.characters(text, mandarin_phonemes.normalise)
 
 
 UNITS = {"en": (WORDS, words), "zh": (CHARACTERS, characters)}
@@ -146,8 +146,9 @@ def prepared_judge(trials: Sequence[Trial]) -> Judge:
 class Judge:
     """Measures sounds [S] at 16 kHz, one of each trial.
 
-    recognise: `listening.Recogniser` by language; opinion: `listening.MOS`. Raises ValueError for trials of a single
-    voice, which would always be the nearest, and for a language without a recogniser.
+    recognise: `listening.Recogniser` by language; opinion: `listening.MOS`. others: the same sentences, each with the
+    recording of the next voice, which is a negative control. Raises ValueError for trials of a single voice, which
+    would always be the nearest, and for a language without a recogniser.
     """
 
     def __init__(
@@ -157,16 +158,16 @@ class Judge:
         voiceprint: Voiceprint,
         opinion: Callable[[np.ndarray], float],
     ) -> None:
-        names = list(dict.fromkeys(trial.voice.name for trial in trials))
-        if len(names) < 2:
+        voices = {trial.voice.name: trial.voice for trial in trials}
+        if len(voices) < 2:
             raise ValueError("One voice alone is always the right one. Let the trials have others, too.")
         if unknown := {trial.language for trial in trials} - (UNITS.keys() & recognise.keys()):
             raise ValueError(f"Nobody listens to {', '.join(sorted(unknown))}. Leave out these sentences.")
         self.trials, self.recognise, self.voiceprint, self.opinion = trials, recognise, voiceprint, opinion
         self.right = [trial.voice.name for trial in trials]
-        self.wrong = [names[(names.index(name) + 1) % len(names)] for name in self.right]
-        recordings = {trial.voice.name: trial.voice.recording for trial in trials}
-        self.known = {name: self._embed(audio_io.read(x).at(SAMPLE_RATE)) for name, x in recordings.items()}
+        following = dict(zip(voices, [*voices.values()][1:] + [*voices.values()][:1], strict=True))
+        self.others = [trial._replace(voice=following[trial.voice.name]) for trial in trials]
+        self.known = {name: self._embed(audio_io.read(x.recording).at(SAMPLE_RATE)) for name, x in voices.items()}
         self.groups = {
             KNOWN: [i for i, trial in enumerate(trials) if not trial.voice.new],
             NEW: [i for i, trial in enumerate(trials) if trial.voice.new],
@@ -183,12 +184,12 @@ class Judge:
                 rates[metric, ""] = error_rate(recognised, texts, units)
         return rates
 
-    def similarity(self, sounds: Sequence[np.ndarray], names: Sequence[str]) -> dict[Metric, float]:
-        """How often the voice of that name is the nearest, and the mean cosine with its recording."""
+    def similarity(self, sounds: Sequence[np.ndarray]) -> dict[Metric, float]:
+        """How often the right voice is the nearest, and the mean cosine with its recording."""
         embeddings, values = np.stack([self._embed(sound) for sound in sounds]), {}
         for group, indices in self.groups.items():
             if indices:
-                rank = ranking(embeddings[indices], [names[i] for i in indices], self.known)
+                rank = ranking(embeddings[indices], [self.right[i] for i in indices], self.known)
                 values[RIGHT_VOICE, group], values[SIMILARITY, group] = rank
         return values
 
@@ -203,7 +204,7 @@ class Judge:
 
     def measure(self, sounds: Sequence[np.ndarray], what: str = "") -> dict[Metric, float]:
         """All metrics that need the sounds alone."""
-        return self.errors(sounds, what) | self.similarity(sounds, self.right) | self.opinions(sounds)
+        return self.errors(sounds, what) | self.similarity(sounds) | self.opinions(sounds)
 
     def _embed(self, sound: np.ndarray) -> np.ndarray:
         """[256], at the same loudness for every sound, for the encoder depends on it."""
@@ -228,7 +229,8 @@ def table(
     sounds = _synthesized(pytorch, trials, "PyTorch")
     shuffled = _synthesized(pytorch, trials, "a control", change=shuffled_phonemes(np.random.default_rng(0)))
     wanted = judge.measure(sounds, "PyTorch is recognised")
-    controls = judge.errors(shuffled, "a control is recognised") | judge.similarity(sounds, judge.wrong)
+    others = _synthesized(pytorch, dict(enumerate(judge.others)), "another voice")
+    controls = judge.errors(shuffled, "a control is recognised") | judge.similarity(others)
     controls |= judge.opinions([griffin_lim(sound) for sound in sounds])
     measured = {
         name: judge.measure(_synthesized(build(), trials, name), f"{name} is recognised")

@@ -34,7 +34,7 @@ from notebooks.gpt_sovits.pipeline import (
 )
 from notebooks.gpt_sovits.pipeline.token_decoder import SUBMODELS as DECODER_SUBMODELS
 from notebooks.gpt_sovits.pipeline.token_decoder import SemanticDecoder
-from utils.models import tracing
+from utils.models import onnx_runtime, portable, tracing
 from utils.models.parts import xml
 
 RECORDING_S = 4.5  # of the recording: with the silence after it, 127 tokens
@@ -103,6 +103,21 @@ def synthesize(runtime: Runtime, sentence: Sentence) -> dict[str, Arrays]:
     return inputs | {"sound": (runtime.run("synthesizer", *inputs["synthesizer"]),)}
 
 
+def save_inputs(inputs: Mapping[str, Arrays], path: Path) -> Path:
+    """Write what `synthesize` returns to an .npz file, for processes that do not compute it; returns its path."""
+    np.savez(path, **{f"{part} {i}": x for part, arrays in inputs.items() for i, x in enumerate(arrays)})
+    return path
+
+
+def load_inputs(path: Path) -> dict[str, Arrays]:
+    """What `save_inputs` wrote."""
+    inputs: dict[str, list[np.ndarray]] = {}
+    with np.load(path, allow_pickle=False) as file:
+        for name in file.files:
+            inputs.setdefault(name.split()[0], []).append(file[name])
+    return inputs
+
+
 def greedy(decoder: Decoder, phones: np.ndarray, bert: np.ndarray, prompts: np.ndarray) -> np.ndarray:
     """The likeliest tokens [TOKENS] int64, one by one, never the end token; inputs: see `SemanticDecoder.prefill`."""
     logits, tokens = decoder.prefill(phones, bert, prompts), []
@@ -118,7 +133,12 @@ def greedy(decoder: Decoder, phones: np.ndarray, bert: np.ndarray, prompts: np.n
 
 def networks(checkpoint: Path) -> dict[str, nn.Module]:
     """The parts of a checkpoint folder, in FP32."""
-    return {part: convert.LOAD[part](path) for part, path in find(checkpoint).items()}
+    return {part: load_network(checkpoint, part) for part in find(checkpoint)}
+
+
+def load_network(checkpoint: Path, part: str) -> nn.Module:
+    """A part of a checkpoint folder, in FP32."""
+    return convert.LOAD[part](find(checkpoint)[part])
 
 
 def modules(networks: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
@@ -206,13 +226,10 @@ def _export(network: nn.Module, inputs: tuple, axes: dict[str, list[int]], outpu
 
 
 class Exported:
-    """ONNX Runtime on the files of `export`: all cores, all its optimizations (the default)."""
+    """ONNX Runtime on the files of `export`."""
 
     def __init__(self, folder: Path) -> None:
-        import onnxruntime
-
-        files, provider = sorted(folder.glob("*.onnx")), ["CPUExecutionProvider"]
-        self._sessions = {file.stem: onnxruntime.InferenceSession(str(file), providers=provider) for file in files}
+        self._sessions = {file.stem: onnx_runtime.session(file) for file in sorted(folder.glob("*.onnx"))}
         self.parts = tuple(part for part in self._sessions if part not in DECODER_SUBMODELS)
         inputs = self._sessions["language"].get_inputs()
         empty = {x.name: (1, x.shape[1], 0, x.shape[3]) for x in inputs if x.name.startswith(convert.PAST)}
@@ -249,16 +266,17 @@ class Converted:
 
 def convert_vocoder(checkpoint: Path, path: Path) -> Path:
     """Write the IR of a synthesizer's vocoder alone; returns its path."""
-    network = networks(checkpoint)["sovits"].dec
+    network = load_network(checkpoint, "sovits").dec
     channels, style = network.conv_pre.in_channels, network.cond.in_channels
     example = {"z": torch.zeros(1, channels, 7), "ge": torch.zeros(1, style, 1)}
-    tracing.save(tracing.trace(network, example, [[1, channels, -1], [1, style, 1]], ["wav"]), path)
+    model = tracing.trace(network, example, [[1, channels, -1], [1, style, 1]], ["wav"])
+    tracing.save(portable.lift_transposed_convolutions(model), path)
     return path
 
 
 def openvino_external_cache(checkpoint: Path, folder: Path, **properties: str) -> ExternalCacheDecoder:
     """OpenVINO's decoder with its cache in Python, as outputs and inputs of every step. folder: the IR."""
-    step, example, shapes, outputs = convert.language_step(networks(checkpoint)["t2s"])
+    step, example, shapes, outputs = convert.language_step(load_network(checkpoint, "t2s"))
     models: dict = {part: folder / xml(part) for part in DECODER_SUBMODELS}
     models["language"] = tracing.trace(step, example, shapes, outputs)
     core = ov.Core()

@@ -58,8 +58,9 @@ class Codebook(nn.Module):
 
     def encode(self, x: Tensor) -> Tensor:
         """The index of the nearest vector, [B, N] int64, for x [B, channels, N]."""
-        distances = self.embed.square().sum(1)[:, None] - 2 * self.embed @ x  # [B, codes, N], squared, less x's norms
-        return distances.argmin(1)
+        products = x.transpose(1, 2) @ self.embed.t()  # [B, N, codes]; with the constant first, ARM does not compile it
+        distances = self.embed.square().sum(1) - 2 * products  # [B, N, codes], squared, less x's norms
+        return distances.argmin(2)
 
     def decode(self, codes: Tensor) -> Tensor:
         """[B, channels, N] for codes [B, N] int64."""

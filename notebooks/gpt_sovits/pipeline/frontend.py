@@ -1,8 +1,8 @@
 """Text in English, Mandarin, Japanese or a mixture of them to the phoneme ids that GPT-SoVITS reads.
 
 A text is cut into pieces of one language, for each has phonemes of its own. Chinese pieces keep their characters, too,
-which BERT reads. `text`, `english`, `mandarin`, `japanese` and `symbols.json` belong to this file. Nothing is
-downloaded.
+which BERT reads. `text`, `english`, `mandarin_phonemes` with the folder `mandarin`, `japanese` and `symbols.json`
+belong to this file. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import english, mandarin
+from . import english, mandarin_phonemes
 from .constants import VERSIONS
+from .mandarin import readable
 from .text import ABBREVIATIONS, PAUSES, SYMBOL_NAMES, tidy, unaccented
 
 LANGUAGES = ("en", "zh", "ja", "auto")  # in zh and ja Latin words are read as English; auto tells by the script
@@ -88,7 +89,7 @@ class Frontend:
             if host == "en":
                 yield "en", english.normalise(sentence) + " "
                 continue
-            sentence = (mandarin if host == "zh" else _japanese()).normalise(sentence)
+            sentence = (mandarin_phonemes if host == "zh" else _japanese()).normalise(sentence)
             for run in re.findall(rf"{_LATIN}|(?:(?!{_LATIN}).)+", sentence, re.DOTALL):
                 if re.match("[A-Za-z]", run) and (host == "zh" or len(run) > 1):
                     yield "en", english.normalise(run) + " "
@@ -149,8 +150,8 @@ def _english() -> english.English:
 
 
 @cache
-def _mandarin() -> mandarin.Mandarin:
-    return mandarin.Mandarin()
+def _mandarin() -> mandarin_phonemes.Mandarin:
+    return mandarin_phonemes.Mandarin()
 
 
 @cache
@@ -221,7 +222,7 @@ def _check(text: str, language: str) -> None:
             continue
         if all(y.isascii() for y in unaccented(x)) or x in SYMBOL_NAMES:
             continue
-        kana, chinese = _kana(x), mandarin.readable(x)
+        kana, chinese = _kana(x), readable(x)
         if (kana and language in ("ja", "auto")) or (chinese and not kana and language != "en"):
             continue
         name = unicodedata.name(x, f"U+{ord(x):04X}")
@@ -234,7 +235,7 @@ def _kana(x: str) -> bool:
 
 
 def _wide(x: str) -> bool:
-    return _kana(x) or mandarin.readable(x)
+    return _kana(x) or readable(x)
 
 
 def _language(sentence: str, language: str, before: str) -> str:
@@ -251,7 +252,7 @@ def _language(sentence: str, language: str, before: str) -> str:
 def _pronounced(run: str, language: str) -> str:
     """The characters of a run that the language pronounces, and marks."""
     if language == "zh":
-        return "".join(x for x in run if mandarin.readable(x) or x in PAUSES)
+        return "".join(x for x in run if readable(x) or x in PAUSES)
     return "".join(x for x in run if _wide(x) or x in PAUSES or (x.isascii() and x.isalnum()))
 
 
