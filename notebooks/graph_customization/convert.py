@@ -12,13 +12,22 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import openvino as ov
 import openvino.opset13 as ops
 
-from notebooks.graph_customization.pipeline import Int4Weight, is_head, weights_from
+from notebooks.graph_customization.pipeline import (
+    ExposeHiddenState,
+    InsertSlice,
+    Int4Weight,
+    SelectGreedy,
+    customize,
+    is_head,
+    weights_from,
+)
 from utils import weights
 from utils.convert import cached_in_child
 from utils.models import llm
@@ -77,6 +86,17 @@ def better_weights(model: str, target: ov.Model, donor: Path | None = None) -> d
         return read_gptq(path)
     donor = donor or prepare(model, "INT4 scale estimation")
     return weights_from(ov.Core().read_model(donor / MODEL_XML), target)
+
+
+def graphs() -> dict[str, Callable[[], ov.Model]]:
+    """What `make arm` runs: the FP16 model of `tiny` with three changes."""
+
+    def changed() -> ov.Model:
+        model = ov.Core().read_model(prepare() / MODEL_XML)
+        customize(model, [InsertSlice(), ExposeHiddenState(), SelectGreedy()])
+        return model
+
+    return {"slice, hidden state, token ids": changed}
 
 
 def prepare_wide(model: str = "tiny") -> Path:

@@ -68,7 +68,7 @@ def test_released_is_fetched_recorded_converted_and_customized(files, tmp_path):
             "MODELS_DIR": str(tmp_path / "models"),
         }
         command = [sys.executable, tmp_path / "script.py", root]
-        run = subprocess.run(command, env=environment, capture_output=True, text=True)
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, encoding="utf-8")
     assert run.returncode == 0, run.stderr[-2000:]
     result = json.loads(run.stdout.splitlines()[-1])
     assert result["changed"] == 1

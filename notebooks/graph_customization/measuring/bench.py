@@ -104,11 +104,8 @@ def limits(rows: list[dict], folder: Path) -> dict[str, float]:
     decode, first = (_fastest(rows, workload) for workload in (DECODE, FIRST))
     gigabytes = decode["model_mb"] / 1e3
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    hidden, mlp = config["hidden_size"], config["intermediate_size"]
-    kv = hidden * config["num_key_value_heads"] // config["num_attention_heads"]
-    weights = config["num_hidden_layers"] * (2 * hidden * hidden + 2 * hidden * kv + 3 * hidden * mlp)
     bandwidth, product = bench.read_bandwidth_gbs(), bench.matmul_gflops("bf16")
-    gflops = 2 * weights * PREFILL_TOKENS / 1e6 / first["median_ms"]
+    gflops = 2 * llm_speed.layer_weights(config) * PREFILL_TOKENS / 1e6 / first["median_ms"]
     return {
         "read bandwidth, GB/s": round(bandwidth, 1),
         f"decoding ({decode['precision']}), share of the read bandwidth": round(
