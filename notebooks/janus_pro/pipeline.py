@@ -7,6 +7,7 @@ Needs openvino, openvino-genai (for the tokenizer), numpy and Pillow. To use it 
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from numbers import Integral, Real
@@ -36,6 +37,8 @@ BORDER_COLOUR = (127, 127, 127)  # what is added to make a picture square
 MIN_SIDE_PX = 14  # of the shorter side of a picture made small
 MAX_PIXELS = 80_000_000
 MAX_ASPECT_RATIO = 100  # of the longer side to the shorter one
+ON_ARM = platform.machine().lower() in ("aarch64", "arm64")
+FP32_ON_ARM = {"vision": {"INFERENCE_PRECISION_HINT": "f32"}}  # whose products OpenVINO 2026.4 cannot compile in FP16
 Picture = Image.Image | str | Path
 
 
@@ -95,8 +98,8 @@ class Janus:
 
     folder: the IR folder that `convert.py` writes. device: OpenVINO's name. cache_gb: memory that the KV cache of a
     batch of drawings may take. properties: OpenVINO's, for all sub-models; by default the device chooses its precision
-    (INFERENCE_PRECISION_HINT="f32", KV_CACHE_PRECISION="f32" are exact). Raises ValueError for a folder that is not one
-    of these, or damaged.
+    (INFERENCE_PRECISION_HINT="f32", KV_CACHE_PRECISION="f32" are exact). On ARM processors, the vision tower computes
+    in FP32. Raises ValueError for a folder that is not one of these, or damaged.
 
     `understand`, `draw`, `draw_tokens` and `decode` may be called by several threads, which wait for each other. Their
     single steps, `encode_picture`, `embed`, `read`, `sample_image_tokens` and `run`, share one KV cache and are for one
@@ -129,8 +132,10 @@ class Janus:
         self._cache_bytes = cache_bytes_per_token(models["language"])
         head, embeddings = models.pop("image_head"), models.pop("generation_embeddings")
         models["drawing_step"] = drawing_step(head, embeddings)
+        exceptions = FP32_ON_ARM if ON_ARM and device in ("CPU", "AUTO") else {}  # AUTO has nothing else there
         self._requests = {
-            part: core.compile_model(model, device, properties).create_infer_request() for part, model in models.items()
+            part: core.compile_model(model, device, properties | exceptions.get(part, {})).create_infer_request()
+            for part, model in models.items()
         }
         self.timings = Timings()
         self._lock = RLock()

@@ -103,7 +103,7 @@ def checkpoint(folder: Path, dtype: torch.dtype = torch.float32) -> Path:
 
 def authors_weights() -> dict[str, torch.Tensor]:
     """The same weights under the names of the authors, and some that only they have."""
-    mapping = json.loads((Path(__file__).parents[1] / "oracles" / "janus" / "mapping.json").read_text())
+    mapping = json.loads((Path(__file__).parents[1] / "oracles" / "janus" / "mapping.json").read_text(encoding="utf-8"))
     own, found = dict(weights()), {}
     for theirs, ours in mapping.items():
         names = ours if isinstance(ours, list) else [ours]

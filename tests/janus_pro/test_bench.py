@@ -56,7 +56,7 @@ def test_a_seeded_checkpoint_loads_whole_from_several_files(checkpoint, tmp_path
 
 def test_all_runtimes_compute_the_same(checkpoint, ir, config):
     eager, ours = bench.Eager(checkpoint, "FP32"), bench.OpenVINO(ir, config, **FP32_PROPERTIES)
-    shapes = [(1, 16, 64), (1,), (4,), (6,), (1, 3, 64, 64), (16,)]
+    shapes = [(1, 16, 64), (1,), (4,), (6,), (1, 3, 64, 64), (1,), (16,)]
     for work, shape in zip([*bench.workloads(config), bench.whole_drawing(config)], shapes, strict=True):
         expected, found = eager(work), ours(work)
         assert found.shape == expected.shape == shape, work
@@ -86,7 +86,11 @@ def test_rows_name_every_runtime_and_a_whole_drawing(checkpoint, ir, config, tmp
     expected = {(runtime, "BF16", name) for runtime in (bench.EAGER, bench.OURS) for name in names}
     assert found == expected | {(bench.NAIVE, "BF16", names[3])}
     amounts = [row["throughput"] * row["median_ms"] / 1e3 for row in rows if row["runtime"] == bench.OURS]
-    assert amounts == pytest.approx([1, 1, 4, 6, 1, 16])
+    assert amounts == pytest.approx([1, 1, 4, 6, 1, 1, 16])
+    whole, parts = bench.stages(config)
+    assert whole == names[1] and list(parts) == [names[0], "first token, 21 tokens"]
+    shares = bench.bench.stage_shares(rows, whole, parts, "small")
+    assert {name.rpartition(", ")[2] for name in shares} == {f"{runtime} BF16" for runtime in (bench.EAGER, bench.OURS)}
     assert all(row["model_mb"] > 0.1 for row in rows)
     report.save("janus_pro", model="tiny", device="CPU", parity=[], quality=[], speed=rows, folder=tmp_path)
 
@@ -110,16 +114,22 @@ def test_conversions_are_rows_with_time_and_size(checkpoint, tmp_path, monkeypat
     report.save("janus_pro", model="tiny", device="CPU", parity=[], quality=[], speed=rows, folder=tmp_path)
 
 
-def test_limits_are_shares_of_what_was_measured_in_the_same_run(config, tmp_path, monkeypatch):
+def test_limits_are_shares_of_what_was_measured_in_the_same_run(checkpoint, config, tmp_path, monkeypatch):
     sizes = {"language": 50.0, "text_head": 10.0, "image_head": 5.0}
     monkeypatch.setattr(bench.bench, "read_bandwidth_gbs", lambda: 20.0)
+    monkeypatch.setattr(bench.bench, "matmul_gflops", lambda dtype: {"bf16": 0.5}[dtype])
     monkeypatch.setattr(bench.bench, "size_mb", lambda path: sizes[path.name[9:-10]])
     row = {"runtime": bench.OURS, "precision": "INT4"}
     names = {work.step: work.name for work in bench.workloads(config)}
     rows = [row | {"workload": names[step], "throughput": rate} for step, rate in (("answer", 100.0), ("draw", 200.0))]
+    rows.append(row | {"workload": names["read text"], "median_ms": 10.0})
+    layers = network.load(checkpoint, dtype=torch.float32).model.language_model.layers
+    gflop = 2e-9 * sum(p.numel() for p in layers.parameters() if p.ndim == 2) * 21
     notes = bench.limits(rows, {"INT4": tmp_path}, config, "small")
     assert notes == {
         "read bandwidth, GB/s": 20.0,
+        "largest bf16 matrix product, GFLOP/s": 0,
+        "small, reading a prompt at INT4, share of that product": round(gflop / 0.01 / 0.5, 2),
         "small, tokens to answer at INT4, share of the read bandwidth": 0.3,
         "small, tokens to draw at INT4, share of the read bandwidth": 0.55,
     }

@@ -196,7 +196,7 @@ def test_guidance_is_the_checkpoints_own(ir, tmp_path):
     assert json.loads((ir / "janus.json").read_text(encoding="utf-8"))["guidance"] == 5
     assert network.guidance(tmp_path) == 5
     for given, expected in ((2.5, 2.5), (None, 5)):
-        (tmp_path / "generation_config.json").write_text(json.dumps({"guidance_scale": given}))
+        (tmp_path / "generation_config.json").write_text(json.dumps({"guidance_scale": given}), encoding="utf-8")
         assert network.guidance(tmp_path) == expected
 
 
@@ -264,7 +264,7 @@ def test_converting_takes_little_more_memory_than_the_weights(tmp_path):
     assert size > 190e6
     small.checkpoint(tmp_path / "small", torch.bfloat16)
     run = [sys.executable, "-c", MEASURE, tmp_path / "small", tmp_path / "middle"]
-    measured = subprocess.run(run, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    measured = subprocess.run(run, capture_output=True, text=True, cwd=Path(__file__).parents[2], encoding="utf-8")
     assert measured.returncode == 0, measured.stderr
     assert size < 1.6 * (tmp_path / "middle" / "language.bin").stat().st_size
     assert int(measured.stdout.split()[-1]) < 1.3 * size

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 from notebooks.janus_pro import data
-from notebooks.janus_pro.data import HELD_OUT_PAIRS, PROMPT_KINDS, QUESTION_KINDS, held_out, held_out_prompts
+from notebooks.janus_pro.data import (
+    DEVELOPMENT,
+    EXAMINATION,
+    HELD_OUT_PAIRS,
+    PROMPT_KINDS,
+    QUESTION_KINDS,
+    held_out,
+    held_out_prompts,
+)
+from notebooks.janus_pro.measuring import quality
 from utils.drawn_world.scenes import COLOURS, PLACES, SHAPES
 
 
@@ -95,6 +104,26 @@ def test_held_out_questions_repeat_and_answer_in_the_world_s_words(kind):
     assert all(np.array_equal(a, b) for (a, _), (b, _) in zip(first, again, strict=True))
     known = {*COLOURS, *SHAPES, *PLACES, "yes", "no", *"0123456789"}
     assert all(question.kind == kind and question.answer in known for _, question in first)
+
+
+@pytest.mark.parametrize("kind", QUESTION_KINDS)
+def test_the_examination_has_other_scenes_than_development(kind):
+    developed, examined = (
+        {picture.tobytes() for picture, _ in held_out(kind, 20, seed)} for seed in (DEVELOPMENT, EXAMINATION)
+    )
+    assert len(examined) == 20 and not examined & developed
+    assert {picture.tobytes() for picture, _ in quality.trials(20, [kind])} == examined
+
+
+def test_the_examination_has_prompts_of_its_own():
+    developed, examined = (
+        [prompt.text for kind in PROMPT_KINDS for _, prompt in held_out_prompts(kind, 6, seed)]
+        for seed in (DEVELOPMENT, EXAMINATION)
+    )
+    assert [prompt.text for _, prompt in quality.prompts(6)] == examined
+    assert len({*examined} - {*developed}) > 24  # of 36; there are few new pairs
+    counts = [len(prompt.pairs) for _, prompt in quality.prompts(6, ["count"])]
+    assert {*counts} == {2, 3}
 
 
 @pytest.mark.parametrize("kind", PROMPT_KINDS)

@@ -107,7 +107,7 @@ def test_pictures_come_back_as_their_tokens_when_the_latents_are_codes(model, mo
 
 
 def mapped(folder: Path) -> bool:
-    return str(folder) in Path("/proc/self/maps").read_text()
+    return str(folder) in Path("/proc/self/maps").read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("known")
@@ -160,7 +160,7 @@ def test_a_missing_tensor_of_the_authors_is_listed(tmp_path):
 )
 def test_a_folder_without_a_right_config_is_refused(config, tmp_path):
     small.checkpoint(tmp_path)
-    (tmp_path / "config.json").write_text(config)
+    (tmp_path / "config.json").write_text(config, encoding="utf-8")
     with pytest.raises(ValueError, match=r"config.json (cannot be read|holds no object|(does not )?describes? )"):
         load(tmp_path)
 
@@ -212,6 +212,6 @@ def test_an_index_names_whole_files_of_its_folder(tmp_path):
     with pytest.raises(ValueError, match="lacks pytorch_model-00002-of-00002.bin"):
         load(tmp_path)
     for content in ('{"weight_map": {"a": "../b.bin"}}', "{}"):
-        (tmp_path / "pytorch_model.bin.index.json").write_text(content)
+        (tmp_path / "pytorch_model.bin.index.json").write_text(content, encoding="utf-8")
         with pytest.raises(ValueError, match="names no files, or some outside its folder"):
             load(tmp_path)

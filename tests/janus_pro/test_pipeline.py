@@ -274,6 +274,28 @@ def test_one_file_copied_elsewhere_is_enough(ir, tmp_path):
     shutil.copy2(Path(pipeline.__file__), tmp_path)
     PHOTO.save(tmp_path / "photo.png")
     run = [sys.executable, "-c", USE, ir, "photo.png"]
-    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, encoding="utf-8")
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("(64, 64)\n") and int(done.stdout[0]) <= 3
+
+
+@pytest.mark.parametrize(
+    ("on_arm", "device", "hint"),
+    [(True, "CPU", "f32"), (True, "AUTO", "f32"), (False, "CPU", "f16"), (True, "GPU", "f16")],
+)
+def test_on_arm_the_vision_tower_computes_in_fp32(ir, monkeypatch, on_arm, device, hint):
+    hints = []
+
+    class Core(ov.Core):
+        def compile_model(self, model, device, properties):
+            hints.append(properties["INFERENCE_PRECISION_HINT"])
+            return super().compile_model(model, "CPU", FP32_PROPERTIES)
+
+    monkeypatch.setattr(pipeline.ov, "Core", Core)
+    monkeypatch.setattr(pipeline, "ON_ARM", on_arm)
+    pipeline.Janus(ir, device, INFERENCE_PRECISION_HINT="f16")
+    assert hints == [hint, *["f16"] * (len(hints) - 1)] and len(hints) == 7
+
+
+def test_it_runs_on_every_device(ir, device):
+    assert pipeline.Janus(ir, device).understand(PHOTO, ASKED, max_new_tokens=2).text

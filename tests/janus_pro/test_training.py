@@ -288,7 +288,7 @@ def test_the_files_are_those_that_the_network_is_loaded_from(model, tokenizer, t
     loaded = network.load(tmp_path, dtype=torch.float32)
     assert all(torch.equal(x, model.state_dict()[key].half().float()) for key, x in loaded.state_dict().items())
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 10e6
-    assert json.loads((tmp_path / "config.json").read_text())["vq_config"]["num_patches"] == 6
+    assert json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))["vq_config"]["num_patches"] == 6
     with torch.no_grad():
         model.lm_head.weight[0, 0] = 1e9
     written = (tmp_path / "model.safetensors").read_bytes()

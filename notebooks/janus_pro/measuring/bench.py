@@ -27,6 +27,7 @@ from notebooks.janus_pro.network import configuration, load
 from notebooks.janus_pro.pipeline import Janus, preprocess
 from utils import bench, paths, preflight, report, weights
 from utils.models import parts
+from utils.models.llm_speed import layer_weights
 from utils.models.random_checkpoint import timed_conversions, weights_mb
 
 SPEED_ONLY = "released size of 1B, random weights, speed only"
@@ -35,11 +36,18 @@ PARTIAL_TOKENS = 24  # of a drawing that is stopped early
 GUIDANCE = 5.0
 EAGER, OURS, NAIVE = "torch eager", "openvino", "openvino, naive"
 TYPES = {"FP32": torch.float32, "BF16": torch.bfloat16}
-UNITS = {"encode": "pictures/s", "read": "prompts/s", "answer": "tokens/s", "draw": "tokens/s", "decode": "pictures/s"}
+UNITS = {
+    "encode": "pictures/s",
+    "read": "prompts/s",
+    "answer": "tokens/s",
+    "draw": "tokens/s",
+    "decode": "pictures/s",
+    "read text": "prompts/s",
+}
 
 
 class Workload(NamedTuple):
-    """What a call does. step: of UNITS; tokens: how many it generates, or reads in addition to a picture."""
+    """What a call does. step: of UNITS; tokens: how many it generates or reads, in addition to a picture or alone."""
 
     name: str
     step: str
@@ -52,13 +60,21 @@ Run = Callable[[Workload], np.ndarray]
 def workloads(config: JanusConfig) -> list[Workload]:
     """What is timed, in this order: "answer" continues from the prompt that was read last."""
     side = config.vision_config.image_size
+    as_many = config.vision_config.num_image_tokens + QUESTION_TOKENS  # as a picture and its question
     return [
         Workload(f"see a picture of {side} x {side}", "encode"),
         Workload(f"first token, a picture and {QUESTION_TOKENS} tokens", "read", QUESTION_TOKENS),
         Workload(f"answer with {ANSWER_TOKENS} tokens after them", "answer", ANSWER_TOKENS),
         Workload(f"draw the first {PARTIAL_TOKENS} tokens", "draw", PARTIAL_TOKENS),
         Workload("make a picture of its tokens", "decode"),
+        Workload(f"first token, {as_many} tokens", "read text", as_many),
     ]
+
+
+def stages(config: JanusConfig) -> tuple[str, dict[str, int]]:
+    """The workload of a first token with a picture, and how often each of its stages runs in it."""
+    named = {work.step: work.name for work in workloads(config)}
+    return named["read"], {named["encode"]: 1, named["read text"]: 1}
 
 
 def whole_drawing(config: JanusConfig) -> Workload:
@@ -72,9 +88,9 @@ def picture(side: int) -> Image.Image:
     return Image.fromarray(np.random.default_rng(0).integers(0, 256, (side, side, 3), dtype=np.uint8))
 
 
-def prompt(vocabulary: int) -> list[int]:
-    """QUESTION_TOKENS token ids."""
-    return np.random.default_rng(1).integers(0, vocabulary, QUESTION_TOKENS).tolist()
+def prompt(vocabulary: int, count: int) -> list[int]:
+    """`count` token ids."""
+    return np.random.default_rng(1).integers(0, vocabulary, count).tolist()
 
 
 def codes(config: JanusConfig) -> np.ndarray:
@@ -103,10 +119,11 @@ class Eager:
             return model.model.vqmodel.decode(torch.from_numpy(codes(config))).float().numpy()
         if work.step == "draw":
             return self._draw(work.tokens)
-        if work.step == "read":
+        if work.step in ("read", "read text"):
             self._reset_cache()
-            words = self._embed([prompt(config.text_config.vocab_size)])  # [1, T, D]
-            return np.array([self._next_token(torch.cat([self._encode_picture(), words], 1))])
+            embeddings = [self._encode_picture()] if work.step == "read" else []
+            embeddings.append(self._embed([prompt(config.text_config.vocab_size, work.tokens)]))  # [1, T, D]
+            return np.array([self._next_token(torch.cat(embeddings, 1))])
         return np.array([self._next_token(self._embed([[self._token]])) for _ in range(work.tokens)])
 
     def _encode_picture(self) -> torch.Tensor:
@@ -130,7 +147,7 @@ class Eager:
 
     def _draw(self, count: int) -> np.ndarray:
         self._reset_cache()
-        ids = prompt(self.model.config.text_config.vocab_size)
+        ids = prompt(self.model.config.text_config.vocab_size, QUESTION_TOKENS)
         embeddings, tokens = self._embed([ids, unconditional_prompt(ids)]), []  # [2, T, D]
         while len(tokens) < count:
             conditional, unconditional = self.model.model.generation_head(
@@ -160,12 +177,13 @@ class OpenVINO:
         if work.step == "decode":
             return janus.run("image_decoder", {"tokens": codes(self.config)})
         if work.step == "draw":
-            ids = prompt(vocabulary)
+            ids = prompt(vocabulary, QUESTION_TOKENS)
             options = {"guidance": GUIDANCE, "temperature": 0.0, "count": work.tokens}
             return janus.sample_image_tokens(ids, unconditional_prompt(ids), **options)[0]
-        if work.step == "read":
+        if work.step in ("read", "read text"):
             janus.reset_cache()
-            embeddings = janus.encode_picture(picture(janus.image_size)), janus.embed(prompt(vocabulary))  # [1, T, D]
+            embeddings = [janus.encode_picture(picture(janus.image_size))] if work.step == "read" else []
+            embeddings.append(janus.embed(prompt(vocabulary, work.tokens)))  # [1, T, D]
             return np.array([self._next_token(np.concatenate(embeddings, 1))])
         return np.array([self._next_token(janus.embed([self._token])) for _ in range(work.tokens)])
 
@@ -191,7 +209,7 @@ class Naive:
         self._requests = {part: compiled(part).create_infer_request() for part in parts}
 
     def __call__(self, work: Workload) -> np.ndarray:
-        ids, tokens = prompt(self.config.text_config.vocab_size), []
+        ids, tokens = prompt(self.config.text_config.vocab_size, QUESTION_TOKENS), []
         rows = (ids, unconditional_prompt(ids))
         embeddings = [self._infer("text_embeddings", {"input": np.int64([row])}) for row in rows]  # two of [1, T, D]
         for request in self._language:
@@ -276,16 +294,21 @@ def measure(
 
 
 def limits(rows: list[dict], folders: Mapping[str, Path], config: JanusConfig, what: str) -> dict[str, float]:
-    """OpenVINO's share of the machine's read bandwidth, which is measured now.
+    """OpenVINO's share of the machine's read bandwidth and arithmetic, which are measured now.
 
-    Every token reads all weights of the language model: one of an answer, or one of a drawing with its two rows.
+    Every token reads all weights of the language model: one of an answer, or one of a drawing with its two rows. To
+    read a token of a prompt, every weight of its layers takes two operations.
     """
-    bandwidth = bench.read_bandwidth_gbs()
-    notes = {"read bandwidth, GB/s": round(bandwidth, 1)}
+    bandwidth, product = bench.read_bandwidth_gbs(), bench.matmul_gflops("bf16")
+    notes = {"read bandwidth, GB/s": round(bandwidth, 1), "largest bf16 matrix product, GFLOP/s": round(product)}
     ours = {(row["precision"], row["workload"]): row for row in rows if row["runtime"] == OURS}
     names = {work.step: work.name for work in workloads(config)}
+    *_, reading = workloads(config)
+    gflop = 2e-9 * layer_weights(config.text_config.to_dict()) * reading.tokens
     for precision, folder in folders.items():
         name = bench.arithmetic(precision)
+        share = gflop * 1e3 / ours[name, reading.name]["median_ms"] / product
+        notes[f"{what}, reading a prompt at {name}, share of that product"] = round(share, 2)
         sizes = {
             part: bench.size_mb(folder / convert.xml(part)) / 1e3 for part in ("language", "text_head", "image_head")
         }
@@ -309,7 +332,7 @@ def main() -> None:
     models = paths.models_dir()
     preflight.check(ram_gb=20, disk_gb=15, what="The benchmark at the released size")
     models.mkdir(parents=True, exist_ok=True)
-    rows, notes = [], {}
+    rows, notes, explained = [], {}, []
     with bench.exclusive() as load_now, TemporaryDirectory(dir=models) as scratch:
         large = seeded_checkpoint(released(), tiny, Path(scratch) / "checkpoint")
         for checkpoint, what, model, precisions, peers, rounds, label in (
@@ -321,6 +344,10 @@ def main() -> None:
                 convert.to_ir, convert.compress, checkpoint, Path(scratch) / model, precisions, group_size, label
             )
             measured = measure(checkpoint, folders, peers, rounds, label)
-            notes |= limits(measured, folders, configuration(checkpoint), what)
+            config = configuration(checkpoint)
+            notes |= limits(measured, folders, config, what) | bench.stage_shares(measured, *stages(config), what)
+            explained.append((measured, *stages(config)))
             rows += conversions + measured
     report.save_bench("janus_pro", rows, notes | load_now)
+    for measured in explained:
+        bench.explain(*measured)
