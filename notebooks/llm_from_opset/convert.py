@@ -11,9 +11,8 @@ from pathlib import Path
 import openvino as ov
 
 from notebooks.llm_from_opset.pipeline import PRECISIONS, convert
-from utils import weights
 from utils.convert import cached_in_child
-from utils.models import llm
+from utils.models import llm, llm_folders
 
 # Values of MODEL. checkpoint: in a checkpoints.toml. group_size: of INT4 weights. ram_gb: memory for the export.
 MODELS = {
@@ -25,8 +24,7 @@ VERSIONS = ("openvino", "openvino-tokenizers", "transformers")
 
 def checkpoint_folder(model: str = "tiny") -> Path:
     """The transformers folder of a model, or of the checkpoint at CHECKPOINT."""
-    name = MODELS[model]["checkpoint"]
-    return llm.transformers_folder(name, weights.resolve(name))
+    return llm_folders.checkpoint_folder(MODELS, model)
 
 
 def prepare(model: str = "tiny", precision: str = "FP16") -> Path:

@@ -60,7 +60,7 @@ def test_it_works_without_torch_and_genai_opens_it(tmp_path):
     import openvino_genai as genai
 
     program = [sys.executable, "-c", WITHOUT_TORCH, str(convert.checkpoint_folder()), str(tmp_path)]
-    run = subprocess.run(program, cwd=ROOT, env=os.environ, capture_output=True, text=True)
+    run = subprocess.run(program, cwd=ROOT, env=os.environ, capture_output=True, text=True, encoding="utf-8")
     assert run.returncode == 0 and run.stdout.strip() == "None", run.stderr
     settings = genai.GenerationConfig(max_new_tokens=8)
     answer = genai.LLMPipeline(str(tmp_path), "CPU", **FP32_PROPERTIES).generate(
