@@ -86,7 +86,11 @@ def test_rows_name_every_runtime_and_pass_the_schema(both, tmp_path, monkeypatch
     expected = {(runtime, "BF16", name) for runtime in (bench.EAGER, bench.OURS) for name in names}
     assert found == expected | {(bench.STATIC, "BF16", name) for name in names[2:]}
     amounts = {row["workload"]: row["throughput"] * row["median_ms"] / 1e3 for row in rows}
-    assert list(amounts.values()) == pytest.approx([1, 10, 1, 1, 4])
+    assert list(amounts.values()) == pytest.approx([1, 10, 1, 1, 1, 4])
+    whole, parts = bench.stages(config)
+    assert whole == names[2] and list(parts) == [names[0], f"first token, {config['query_num'] + 5} tokens"]
+    shares = bench.bench.stage_shares(rows, whole, parts, "small")  # a static cache changes no encoding of slices
+    assert {name.rpartition(", ")[2] for name in shares} == {f"{runtime} BF16" for runtime in (bench.EAGER, bench.OURS)}
     report.save("minicpm_v", model="tiny", device="CPU", parity=[], quality=[], speed=rows, folder=tmp_path)
 
 

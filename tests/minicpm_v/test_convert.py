@@ -230,7 +230,7 @@ def test_converting_takes_little_more_memory_than_the_weights(tmp_path):
     size = (middle / "model.safetensors").stat().st_size
     assert size > 280e6
     run = [sys.executable, "-c", MEASURE, tmp_path / "small", middle]
-    measured = subprocess.run(run, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    measured = subprocess.run(run, capture_output=True, text=True, cwd=Path(__file__).parents[2], encoding="utf-8")
     assert measured.returncode == 0, measured.stderr
     assert size < 1.6 * (middle / "language.bin").stat().st_size
     assert int(measured.stdout.split()[-1]) < 1.3 * size

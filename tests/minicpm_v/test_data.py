@@ -4,10 +4,20 @@ import numpy as np
 import pytest
 
 from notebooks.minicpm_v import data
-from notebooks.minicpm_v.data import HELD_OUT_WORDS, held_out
+from notebooks.minicpm_v.data import DEVELOPMENT, EXAMINATION, HELD_OUT_WORDS, held_out
+from notebooks.minicpm_v.measuring import quality
 from notebooks.minicpm_v.pipeline import slicing
 from utils.drawn_world.questions import KINDS, corpus
 from utils.drawn_world.scenes import COLOURS, PLACES, SHAPES
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_examination_has_other_scenes_than_development(kind):
+    developed, examined = (
+        {picture.tobytes() for picture, _ in held_out(kind, 12, seed)} for seed in (DEVELOPMENT, EXAMINATION)
+    )
+    assert len(examined) == 12 and not examined & developed
+    assert {picture.tobytes() for picture, _ in quality.trials(12, [kind])} == examined
 
 
 def test_training_never_prints_a_held_out_word():

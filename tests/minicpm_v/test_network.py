@@ -267,8 +267,8 @@ def released(folder: Path, version: float, dtype: torch.dtype = torch.bfloat16, 
     for name in names:
         save_file({key: stored[key] for key in stored if where[key] == name}, folder / name, {"format": "pt"})
     index = {"metadata": {"total_size": 0}, "weight_map": where}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return folder
 
 
@@ -297,7 +297,7 @@ def test_released_files_are_read_as_they_are_stored(version, tmp_path):
 
 
 def mapped(folder: Path) -> bool:
-    return str(folder) in Path("/proc/self/maps").read_text()
+    return str(folder) in Path("/proc/self/maps").read_text(encoding="utf-8")
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux lists what is mapped into memory")
@@ -351,7 +351,7 @@ def test_missing_and_unknown_tensors_are_listed(tmp_path):
 
 def test_another_version_s_checkpoint_is_refused(tmp_path):
     released(tmp_path, 2.6)
-    (tmp_path / "config.json").write_text(json.dumps(small.CONFIGS[2.0]))
+    (tmp_path / "config.json").write_text(json.dumps(small.CONFIGS[2.0]), encoding="utf-8")
     with pytest.raises(ValueError, match=r"no MiniCPM-V 2.0.*missing: vpm.pos_embed.*and \d+ more; not known to it"):
         load(tmp_path)
 
@@ -359,7 +359,7 @@ def test_another_version_s_checkpoint_is_refused(tmp_path):
 @pytest.mark.parametrize("config", ["", "[]", '{"version": 2.6}', '{"version": 3, "hidden_size": 256}'])
 def test_a_folder_without_a_right_config_is_refused(config, tmp_path):
     released(tmp_path, 2.6)
-    (tmp_path / "config.json").write_text(config)
+    (tmp_path / "config.json").write_text(config, encoding="utf-8")
     with pytest.raises(ValueError, match=r"config.json.*(MiniCPM-V checkpoint|does not describe a MiniCPM-V)"):
         load(tmp_path)
 
@@ -378,7 +378,7 @@ def test_missing_and_damaged_files_are_refused(tmp_path):
         load(tmp_path)
     index = tmp_path / "model.safetensors.index.json"
     for content in ('{"weight_map": {"a": "../b.safetensors"}}', "{}"):
-        index.write_text(content)
+        index.write_text(content, encoding="utf-8")
         with pytest.raises(ValueError, match="names no files, or some outside its folder"):
             load(tmp_path)
     index.unlink()

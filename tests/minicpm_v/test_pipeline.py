@@ -280,7 +280,7 @@ def test_the_folder_copied_elsewhere_is_enough(ir_2_6, tmp_path):
     shutil.copytree(Path(pipeline.__file__).parent, tmp_path / "pipeline")
     WHOLE.save(tmp_path / "photo.png")
     run = [sys.executable, "-c", USE, ir_2_6, "photo.png"]
-    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, encoding="utf-8")
     assert done.returncode == 0, done.stderr
     assert 1 <= len(done.stdout.strip()) <= 3
 
@@ -288,3 +288,7 @@ def test_the_folder_copied_elsewhere_is_enough(ir_2_6, tmp_path):
 def test_another_folder_is_a_sentence(tmp_path):
     with pytest.raises(ValueError, match="has no openvino_vision_embeddings_model.xml, .*Give the folder that"):
         VisionChat(tmp_path)
+
+
+def test_it_runs_on_every_device(ir_2_6, device):
+    VisionChat(ir_2_6, device)

@@ -24,6 +24,7 @@ from notebooks.minicpm_v.network import MiniCPMV, load
 from notebooks.minicpm_v.pipeline import VisionChat, slicing
 from utils import bench, paths, preflight, report, weights
 from utils.models import parts
+from utils.models.llm_speed import layer_weights
 from utils.models.random_checkpoint import timed_conversions, weights_mb
 
 SPEED_ONLY = "released size of 2.0, random weights, speed only"
@@ -50,13 +51,21 @@ def workloads(config: Mapping) -> list[Workload]:
     """What is timed, in this order: "generate" continues from the long prompt."""
     settings = config | config.get("slice_config", {})
     side, most = settings["scale_resolution"], settings["max_slice_nums"] + 1
+    read = settings.get("query_num", 64) + QUESTION_TOKENS  # as many as a slice and the question
     return [
         Workload(f"encode a slice of {side} x {side}", "encode", 1),
         Workload(f"encode {most} slices of {side} x {side}", "encode", most),
         Workload(f"first token, one slice and {QUESTION_TOKENS} tokens", "read", 1, QUESTION_TOKENS),
+        Workload(f"first token, {read} tokens", "read", 0, read),
         Workload(f"first token, {PROMPT_TOKENS} tokens", "read", 0, PROMPT_TOKENS),
         Workload(f"generate {ANSWER_TOKENS} tokens after {PROMPT_TOKENS}", "generate", 0, ANSWER_TOKENS),
     ]
+
+
+def stages(config: Mapping) -> tuple[str, dict[str, int]]:
+    """The workload of a first token with a slice, and how often each of its stages runs in it."""
+    slice_alone, _, whole, reading, *_ = (work.name for work in workloads(config))
+    return whole, {slice_alone: 1, reading: 1}
 
 
 def noise_slices(count: int, config: Mapping) -> list[Image.Image]:
@@ -167,7 +176,10 @@ def start(runtime: str, folder: Path, precision: str, config_json: str) -> dict[
 def measure(
     checkpoint: Path, folders: Mapping[str, Path], peers: Sequence[str], rounds: int, label: str | None = None
 ) -> list[dict]:
-    """Speed rows of PyTorch at the precisions `peers`, with both kinds of cache, and of the IR folders."""
+    """Speed rows of PyTorch at the precisions `peers`, with both kinds of cache, and of the IR folders.
+
+    With a label, for the released size, they run one after the other: together they take more than 24 GB.
+    """
     config_json, settings = (checkpoint / "config.json").read_text(encoding="utf-8"), []
     for precision in peers:
         for runtime in (EAGER, STATIC):
@@ -181,7 +193,7 @@ def measure(
     for work in workloads(json.loads(config_json)):
         field, unit = amounts[work.step]
         timed.append(bench.Workload(work.name, getattr(work, field) if field else 1, unit))
-    return bench.compare(settings, timed, rounds, label=label)
+    return bench.compare(settings, timed, rounds, label=label, together=label is None)
 
 
 def limits(rows: list[dict], folders: Mapping[str, Path], config: Mapping, what: str) -> dict[str, float]:
@@ -205,13 +217,6 @@ def limits(rows: list[dict], folders: Mapping[str, Path], config: Mapping, what:
     return notes
 
 
-def layer_weights(config: Mapping) -> int:
-    """Weights of the matrices in the language model's layers."""
-    hidden, heads = config["hidden_size"], config["num_attention_heads"]
-    kv = hidden * config.get("num_key_value_heads", heads) // heads
-    return config["num_hidden_layers"] * (2 * hidden * (hidden + kv) + 3 * hidden * config["intermediate_size"])
-
-
 @bench.live
 def live(precisions: tuple[str, ...] = parts.PRECISIONS, rounds: int = 5) -> list[dict]:
     """What the notebook measures: the tiny model."""
@@ -225,7 +230,7 @@ def main() -> None:
     models = paths.models_dir()
     preflight.check(ram_gb=20, disk_gb=20, what="The benchmark at the released size")
     models.mkdir(parents=True, exist_ok=True)
-    rows, notes = [], {"left out": "llama.cpp: there is no GGUF file of these weights"}
+    rows, notes, explained = [], {"left out": "llama.cpp: there is no GGUF file of these weights"}, []
     with bench.exclusive() as load, TemporaryDirectory(dir=models) as scratch:
         large = seeded_checkpoint(RELEASED, tiny, Path(scratch) / "checkpoint")
         for checkpoint, what, model, precisions, peers, rounds, label in (
@@ -238,6 +243,9 @@ def main() -> None:
             )
             measured = measure(checkpoint, folders, peers, rounds, label)
             config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
-            notes |= limits(measured, folders, config, what)
+            notes |= limits(measured, folders, config, what) | bench.stage_shares(measured, *stages(config), what)
+            explained.append((measured, *stages(config)))
             rows += conversions + measured
     report.save_bench("minicpm_v", rows, notes | load)
+    for measured in explained:
+        bench.explain(*measured)
