@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from notebooks.sambert_hifigan.pipeline.frontend import Frontend, initial_and_final
-from notebooks.sambert_hifigan.pipeline.readings import Foot, Syllable
+from notebooks.sambert_hifigan.pipeline.mandarin import Foot, Syllable
 from utils.speech.kokoro_teacher import BREAKS, FINALS, GLIDES, INITIALS, TONES
 from utils.speech.sentences import mandarin
 from utils.speech.sentences.mandarin import HELD_OUT

@@ -101,11 +101,11 @@ def make_demo(model: str = "tiny", device: str = "CPU") -> gr.Blocks:
                 first = gr.HTML(label="First sentence", show_label=True, container=True)
                 timings = gr.HTML(label="Whole text: the numbers are milliseconds", show_label=True, container=True)
                 summary = gr.Textbox(label="About the speech", interactive=False)
-        gr.Markdown("### The latest sentence: its spectrogram, with the pitch as a blue line")
+        gr.Markdown("## The latest sentence: its spectrogram, with the pitch as a blue line")
         picture = gr.Plot(show_label=False, container=False)
         with gr.Accordion("The sound as a file", open=False):
             whole = gr.Audio(label="Whole text", interactive=False, buttons=["download"])
-        gr.Markdown("### The same sentence in every voice")
+        gr.Markdown("## The same sentence in every voice")
         compare = gr.Button("Speak the first sentence in every voice")
         voices = gr.HTML()
 

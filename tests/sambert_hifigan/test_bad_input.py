@@ -110,16 +110,16 @@ def test_a_folder_that_is_not_whole(irs, tmp_path):
     (folder / "decoder.bin").unlink()
     with pytest.raises(ValueError, match="decoder.xml is missing or damaged"):
         Synthesizer(folder)
-    (folder / "encoder.xml").write_text("<net")
+    (folder / "encoder.xml").write_text("<net", encoding="utf-8")
     with pytest.raises(ValueError, match="encoder.xml is missing or damaged"):
         Synthesizer(folder)
     config = json.loads((folder / "voice.json").read_text(encoding="utf-8"))
     del config["hop"], config["tables"]
-    (folder / "voice.json").write_text(json.dumps(config))
+    (folder / "voice.json").write_text(json.dumps(config), encoding="utf-8")
     with pytest.raises(ValueError, match="voice.json lacks hop, tables"):
         Synthesizer(folder)
     for content in ("{", "3", "[]"):
-        (folder / "voice.json").write_text(content)
+        (folder / "voice.json").write_text(content, encoding="utf-8")
         with pytest.raises(ValueError, match="voice.json"):
             Synthesizer(folder)
 

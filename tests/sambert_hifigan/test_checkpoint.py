@@ -28,7 +28,7 @@ def released(folder, network: KanTtsSAMBERT | Generator, tensors: dict | None = 
     kind = "KanTtsSAMBERT" if isinstance(network, KanTtsSAMBERT) else "Generator"
     params = {key: x for key, x in network.config["Model"][kind]["params"].items() if key not in SIZES}
     config = {"model_type": kind, "Model": {kind: {"optimizer": {"type": "Adam"}, "params": params}}}
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    (folder / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     if kind == "Generator":
         model = {"generator": tensors or normed(network), "discriminator": {"x": {"y": torch.zeros(1)}}}
     else:
@@ -176,7 +176,7 @@ def test_missing_and_damaged_files_are_told(tmp_path):
         (tmp_path / "config.yaml").write_bytes(content.encode() if isinstance(content, str) else content)
         with pytest.raises(ValueError, match=f"config.yaml {wrong}"):
             load_vocoder(tmp_path)
-    (tmp_path / "config.yaml").write_text(config)
+    (tmp_path / "config.yaml").write_text(config, encoding="utf-8")
     with pytest.raises(ValueError, match="has neither model.safetensors nor ckpt/checkpoint_N.pth"):
         load_vocoder(tmp_path)
     save_vocoder(tmp_path, vocoder())
@@ -198,7 +198,7 @@ def test_nothing_in_a_file_is_run(tmp_path, capsys, zipped):
     torch.save(content, file, _use_new_zipfile_serialization=zipped)
     with pytest.raises(ValueError, match="not a checkpoint of plain tensors"):
         load_vocoder(tmp_path)
-    (tmp_path / "config.yaml").write_text("Model: !!python/object/apply:builtins.print ['run!']\n")
+    (tmp_path / "config.yaml").write_text("Model: !!python/object/apply:builtins.print ['run!']\n", encoding="utf-8")
     with pytest.raises(ValueError, match="config.yaml cannot be read"):
         load_vocoder(tmp_path)
     assert "run!" not in capsys.readouterr().out

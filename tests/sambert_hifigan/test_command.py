@@ -29,7 +29,9 @@ def read(path: Path) -> np.ndarray:
 
 def test_the_command(irs, folder):
     given = [str(irs["plain"]), "--text", "你好。谢谢！", "--speaker", NAMES[0], "-o", "said/out.wav"]
-    run = subprocess.run([sys.executable, "-m", "notebooks.sambert_hifigan", *given], capture_output=True, text=True)
+    run = subprocess.run(
+        [sys.executable, "-m", "notebooks.sambert_hifigan", *given], capture_output=True, text=True, encoding="utf-8"
+    )
     assert run.returncode == 0, run.stderr
     found = read(folder / "said" / "out.wav")
     assert run.stdout == f"{Path('said/out.wav')}: {len(found) / RATE:.2f} s\n"

@@ -20,6 +20,7 @@ from tests.sambert_hifigan.small import (
     NSF,
     RATE,
     TABLE_SIZES,
+    VOCODER,
     acoustic,
     embedding,
     sentence,
@@ -27,6 +28,7 @@ from tests.sambert_hifigan.small import (
     voice,
     voice_networks,
 )
+from utils.models.portable import wrong_on_arm
 from utils.speech.sentences.mandarin import HELD_OUT
 
 VOCODERS = {"plain": {}, "causal": {"causal": True}, "nsf": NSF, "causal nsf": NSF | {"causal": True}}
@@ -232,10 +234,12 @@ def test_parts_that_do_not_fit_together_raise_an_error(tmp_path, checkpoints):
     with pytest.raises(ValueError, match="different lengths: speaker 5 and 4"):
         convert.voice_config(Path("it"), made, spoken)
     folder = shutil.copytree(checkpoints["plain"], tmp_path / "plain")
-    (folder / "audio_config.yaml").write_text(yaml.safe_dump({"audio_config": {"sampling_rate": 16000}}))
+    (folder / "audio_config.yaml").write_text(
+        yaml.safe_dump({"audio_config": {"sampling_rate": 16000}}), encoding="utf-8"
+    )
     with pytest.raises(ValueError, match=r"must tell one sample rate, not \[16000, 2400\]"):
         convert.to_ir(folder, tmp_path / "ir")
-    (folder / "audio_config.yaml").write_text("audio_config: 3")
+    (folder / "audio_config.yaml").write_text("audio_config: 3", encoding="utf-8")
     with pytest.raises(ValueError, match="audio_config.yaml cannot be read"):
         convert.to_ir(folder, tmp_path / "ir")
     assert not (tmp_path / "ir").exists()
@@ -246,13 +250,13 @@ def test_a_voice_of_several_is_named(tmp_path):
     for name in ("F7", "M7"):
         (tmp_path / "voices" / name / "am").mkdir(parents=True)
     listed = tmp_path / "voices" / "voices.json"
-    listed.write_text(json.dumps({"voices": ["F7", "M7"]}))
+    listed.write_text(json.dumps({"voices": ["F7", "M7"]}), encoding="utf-8")
     with pytest.raises(ValueError, match="Let CHECKPOINT name one in .*voices: F7, M7."):
         convert.voice_folder(tmp_path)
     assert convert.voice_folder(tmp_path / "voices" / "M7") == tmp_path / "voices" / "M7"
-    listed.write_text(json.dumps({"voices": ["F7"]}))
+    listed.write_text(json.dumps({"voices": ["F7"]}), encoding="utf-8")
     assert convert.voice_folder(tmp_path) == tmp_path / "voices" / "F7"
-    listed.write_text("[]")
+    listed.write_text("[]", encoding="utf-8")
     with pytest.raises(ValueError, match="voices.json cannot be read"):
         convert.voice_folder(tmp_path)
     listed.unlink()
@@ -267,11 +271,11 @@ def made(checkpoints, tmp_path, monkeypatch) -> list[str]:
 
     def to_ir(voice, folder, half):
         done.append(f"{voice.name} {half}")
-        (folder / "vocoder.xml").write_text("FP16" if half else "FP32")
+        (folder / "vocoder.xml").write_text("FP16" if half else "FP32", encoding="utf-8")
 
     def quantize(ir, mels, folder):
-        done.append(f"{(ir / 'vocoder.xml').read_text()} {len(mels)}")
-        (folder / "vocoder.xml").write_text("INT8")
+        done.append(f"{(ir / 'vocoder.xml').read_text(encoding='utf-8')} {len(mels)}")
+        (folder / "vocoder.xml").write_text("INT8", encoding="utf-8")
 
     monkeypatch.setenv("MODELS_DIR", str(tmp_path / "models"))
     monkeypatch.setattr(convert.weights, "resolve", lambda name: checkpoints["plain"])
@@ -283,12 +287,14 @@ def made(checkpoints, tmp_path, monkeypatch) -> list[str]:
 def test_a_checkpoint_is_converted_once(made):
     folders = [convert.prepare(precision=precision) for precision in ("FP16", "FP32", "FP16")]
     assert made == ["plain True", "plain False"]
-    assert [(folder / "vocoder.xml").read_text() for folder in folders] == ["FP16", "FP32", "FP16"]
+    assert [(folder / "vocoder.xml").read_text(encoding="utf-8") for folder in folders] == ["FP16", "FP32", "FP16"]
 
 
 def test_int8_is_calibrated_by_the_voice_itself_and_anew_when_by_more(made, monkeypatch):
     monkeypatch.setattr(
-        convert, "calibration", lambda ir: [(ir / "vocoder.xml").read_text()] * convert.CALIBRATION_SENTENCES
+        convert,
+        "calibration",
+        lambda ir: [(ir / "vocoder.xml").read_text(encoding="utf-8")] * convert.CALIBRATION_SENTENCES,
     )
     first, count = convert.prepare(precision="INT8"), convert.CALIBRATION_SENTENCES
     assert convert.prepare(precision="INT8") == first and count != 3
@@ -312,3 +318,17 @@ def test_unknown_names_are_listed():
         convert.prepare(precision="INT4")
     with pytest.raises(ValueError, match="no 'huge'. Choose from tiny, released."):
         convert.prepare("huge")
+
+
+@every_kind
+def test_no_operation_is_computed_wrongly_on_arm(kind, irs):
+    for path in irs[kind].glob("*.xml"):
+        assert wrong_on_arm(ov.Core().read_model(path)) == [], path.name
+
+
+@every_vocoder
+def test_every_upsampling_runs_along_two_axes(kind):
+    network = vocoder(**VOCODERS[kind])
+    model = convert.convert_vocoder(network)
+    strides = [x.get_attributes()["strides"] for x in model.get_ops() if "BackpropData" in x.get_type_name()]
+    assert sorted(map(list, strides)) == sorted([1, scale] for scale in VOCODER["upsample_scales"])

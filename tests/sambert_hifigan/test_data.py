@@ -4,7 +4,7 @@ import pytest
 
 from notebooks.sambert_hifigan import data
 from notebooks.sambert_hifigan.pipeline.frontend import Frontend, standard_tables
-from notebooks.sambert_hifigan.pipeline.readings import Syllable
+from notebooks.sambert_hifigan.pipeline.mandarin import Syllable
 from utils.speech import kokoro_teacher
 from utils.speech.sentences import mandarin
 

@@ -161,7 +161,12 @@ def test_the_copied_folder_works_without_pytorch_and_the_repository(irs, tmp_pat
         f"samples, rate = Synthesizer(sys.argv[1])('你好', {NAMES[0]!r})\nprint(len(samples), rate)"
     )
     command = [sys.executable, "-c", program, str(irs["plain"])]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, encoding="utf-8")
     assert run.returncode == 0, run.stderr
     count, rate = map(int, run.stdout.split())
     assert rate == RATE and count > 0 and count % 24 == 0
+
+
+@every_kind
+def test_it_runs_on_every_device(kind, irs, device):
+    Synthesizer(irs[kind], device)

@@ -34,7 +34,7 @@ def sounds(synthesizer, trials) -> list[np.ndarray]:
 def test_it_is_small_and_has_several_voices(synthesizer):
     assert sum(file.stat().st_size for file in TINY.rglob("*") if file.is_file()) < 10e6
     assert len(synthesizer.speakers) >= 3
-    assert json.loads((voice.prepare() / CONFIG).read_text())["sines"]
+    assert json.loads((voice.prepare() / CONFIG).read_text(encoding="utf-8"))["sines"]
 
 
 def test_a_recogniser_understands_it(trials, sounds):

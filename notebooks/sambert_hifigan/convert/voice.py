@@ -35,7 +35,7 @@ from notebooks.sambert_hifigan.pipeline import CONFIG, SPEAKERS, Synthesizer, pa
 from notebooks.sambert_hifigan.pipeline.frontend import standard_tables
 from utils import weights
 from utils.convert import cached
-from utils.models import tracing
+from utils.models import portable, tracing
 
 PRECISIONS = ("FP32", "FP16", "INT8")  # of the weights; INT8: weights and activations of the vocoder, FP16 elsewhere
 MODELS = {  # checkpoint: its name in checkpoints.toml; ram_gb: memory that the notebook needs
@@ -136,7 +136,8 @@ def convert_vocoder(network: Generator) -> ov.Model:
     example = {"mel": _zeros(network.mels, frames)}
     if network.nsf:
         example["source"] = _zeros(1, frames * network.hop)
-    return traced(Part(network, "filter"), example, ["sound"], dict.fromkeys(example, 2))
+    model = traced(Part(network, "filter"), example, ["sound"], dict.fromkeys(example, 2))
+    return portable.lift_transposed_convolutions(model)
 
 
 ACOUSTIC: dict[str, Callable[[KanTtsSAMBERT], ov.Model]] = {

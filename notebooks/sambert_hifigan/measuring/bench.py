@@ -222,13 +222,11 @@ def limits(rows: list[dict], decoder: MelDecoder, vocoder: Generator, sample_rat
     return notes | {"share of the bandwidth that a step of the decoder reaches": round(share, 2)}
 
 
-def stages(rows: list[dict]) -> dict[str, float]:
-    """Notes: the share of the whole sentence that its sub-models take together. Raises ValueError above 15 % off."""
+def stages(rows: list[dict]) -> tuple[str, dict[str, int]]:
+    """The workload of the whole sentence in `rows`, and how often that of each sub-model runs in it."""
     names = [row["workload"] for row in rows]
     (whole,) = {name for name in names if name.startswith(WHOLE)}
-    parts = {name: 1 for name in names if not name.startswith((WHOLE, FIRST))}
-    shares = bench.explain(rows, whole, parts)
-    return {f"sum of the sub-models, share of the whole, {name}": share for name, share in shares.items()}
+    return whole, {name: 1 for name in names if not name.startswith((WHOLE, FIRST))}
 
 
 def main() -> None:
@@ -241,7 +239,8 @@ def main() -> None:
         folders["INT8"] = convert.quantize(half, mels, Path(scratch) / "int8")
         rows = measured(voice, folders, rounds=7, compiling=True, label=SPEED_ONLY)
         notes = limits(rows, load_acoustic(voice / "am").decoder, load_vocoder(voice / "voc"), SAMPLE_RATE_HZ)
-        notes |= stages(rows)
+        notes |= bench.stage_shares(rows, *stages(rows), "released size")
     for row in rows:
         print(f"{row['runtime']} {row['precision']}, {row['workload']}: {row['median_ms']:.1f} ms")
     report.save_bench("sambert_hifigan", rows, notes | load)
+    bench.explain(rows, *stages(rows))

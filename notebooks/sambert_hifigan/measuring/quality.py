@@ -2,7 +2,8 @@
 
 Three networks that were trained on recordings of people judge the speech (see `utils.speech.listening`): a speech
 recogniser transcribes it, a speaker encoder identifies the voice, and a MOS predictor scores the quality. The negative
-controls are texts with shuffled characters, another voice, and Griffin-Lim in place of the vocoder.
+controls are the characters of each text in another order, spoken by another voice, and Griffin-Lim in place of the
+vocoder.
 
 `python -m notebooks.sambert_hifigan.measuring.quality` writes all of it to results/examination/sambert_hifigan.json,
 which takes a minute. The notebook measures the few sentences of `spot_check`.
@@ -21,7 +22,7 @@ from notebooks.sambert_hifigan import convert
 from notebooks.sambert_hifigan.data import Trial, trials
 from notebooks.sambert_hifigan.network.reference import Reference
 from notebooks.sambert_hifigan.pipeline import FP32_PROPERTIES, SPEAKERS, Synthesizer
-from notebooks.sambert_hifigan.pipeline.normalise import normalise
+from notebooks.sambert_hifigan.pipeline.frontend import normalise
 from utils import compare, paths, report, select, weights
 from utils.speech import judging, listening
 from utils.speech.judging import DISTANCE, OPINION, RIGHT_VOICE, SIMILARITY, Recognise, error_rate, ranking, transcripts
@@ -51,6 +52,7 @@ MARGINS = {CHARACTERS: 0.05, SYLLABLES: 0.05, SIMILARITY: 0.02, OPINION: 0.1}
 # The same for the six sentences of the notebook, in whose 66 characters each error counts twice as much.
 SPOT_CHECK_MARGINS = MARGINS | {CHARACTERS: 0.2, SYLLABLES: 0.2}
 MAX_ERROR_RATE = 0.15  # of characters, for PyTorch
+GOALS = {CHARACTERS: 0.08}  # twice the error rate of the teacher's own speech
 MIN_RIGHT_VOICES = 0.9  # share of the sentences
 MAX_MEL_DISTANCE_DB = 3.0  # from PyTorch
 TRIALS = 12  # of the examination
@@ -123,8 +125,9 @@ class Judge:
     """Measures the sounds of some trials.
 
     recognise: `listening.Recogniser`. voiceprint: the speaker encoder. opinion: `listening.MOS`, or None, which leaves
-    that metric out. known: the embeddings of two or more voices by name. Raises ValueError for fewer, since one voice
-    is always the nearest. transcripts: those of each call of `measure`, by its label.
+    that metric out. known: the embeddings of voices by name. Raises ValueError for trials of a single voice, since the
+    controls need another one. controls: a trial for each, with its characters in another order and the next voice.
+    transcripts: those of each call of `measure`, by its label.
     """
 
     def __init__(
@@ -135,41 +138,35 @@ class Judge:
         opinion: Callable[[np.ndarray], float] | None,
         known: Mapping[str, np.ndarray],
     ) -> None:
-        if len(known) < 2:
-            raise ValueError("One voice alone is always the right one. Let `known` hold others, too.")
+        voices = list(dict.fromkeys(trial.speaker for trial in trials))
+        if len(voices) < 2:
+            raise ValueError("One voice alone is always the right one. Let the trials have others, too.")
         self.trials, self.recognise, self.voiceprint = trials, recognise, voiceprint
         self.opinion, self.known = opinion, known
         self.transcripts: dict[str, list[tuple[list[int], str]]] = {}
         self.texts = [trial.text for trial in trials]
-        self.speakers = [trial.speaker for trial in trials]
+        following, rng = dict(zip(voices, voices[1:] + voices[:1], strict=True)), np.random.default_rng(0)
+        self.controls = [Trial(shuffled(trial.text, rng), following[trial.speaker]) for trial in trials]
 
-        # the negative controls: another voice, and a shuffled text
-        names = list(known)
-        self.other_speakers = [names[(names.index(name) + 1) % len(names)] for name in self.speakers]
-        rng = np.random.default_rng(0)
-        self.shuffled_texts = [shuffled(text, rng) for text in self.texts]
-
-    def measure(self, sounds: Sequence[np.ndarray], label: str = "") -> tuple[dict[str, float], dict[str, float]]:
-        """The metrics of the trials' sounds, and the metrics of the same sounds with wrong texts and voices.
-
-        label: whose sounds they are.
-        """
+    def measure(self, sounds: Sequence[np.ndarray], label: str = "") -> dict[str, float]:
+        """The metrics of the trials' sounds. label: whose sounds they are."""
         self.transcripts[label] = transcribed = transcripts(sounds, self.recognise, f"{label} is recognised")
-        voices = np.stack([self.voiceprint.embed(sound) for sound in sounds])  # [n, 256]
+        measured = self._judged(sounds, transcribed)
+        return measured if self.opinion is None else measured | {OPINION: self.mean_opinion(sounds)}
 
-        def metrics(texts: Sequence[str], speakers: Sequence[str]) -> dict[str, float]:
-            first, similarity = ranking(voices, speakers, self.known)
-            return {
-                CHARACTERS: error_rate(transcribed, texts, characters),
-                SYLLABLES: error_rate(transcribed, texts, syllables),
-                RIGHT_VOICE: first,
-                SIMILARITY: similarity,
-            }
+    def measure_controls(self, sounds: Sequence[np.ndarray]) -> dict[str, float]:
+        """The metrics of texts and voices, as if the sounds of `controls` were those of the trials."""
+        return self._judged(sounds, transcripts(sounds, self.recognise, "a control is recognised"))
 
-        measured, controls = metrics(self.texts, self.speakers), metrics(self.shuffled_texts, self.other_speakers)
-        if self.opinion is not None:
-            measured[OPINION] = self.mean_opinion(sounds)
-        return measured, controls
+    def _judged(self, sounds: Sequence[np.ndarray], transcribed: Sequence[tuple[list[int], str]]) -> dict[str, float]:
+        embeddings = np.stack([self.voiceprint.embed(sound) for sound in sounds])  # [n, 256]
+        first, similarity = ranking(embeddings, [trial.speaker for trial in self.trials], self.known)
+        return {
+            CHARACTERS: error_rate(transcribed, self.texts, characters),
+            SYLLABLES: error_rate(transcribed, self.texts, syllables),
+            RIGHT_VOICE: first,
+            SIMILARITY: similarity,
+        }
 
     def mean_opinion(self, sounds: Sequence[np.ndarray]) -> float:
         return float(np.mean([self.opinion(sound) for sound in sounds]))
@@ -186,7 +183,7 @@ def table(judge: Judge, voices: Mapping[str, Voice], reference: Reference, teach
     if teacher is not None:
         max_rate = max(max_rate, teacher + 0.05)
         rows.append(compare.quality(CHARACTERS, "the teacher", teacher, None, None, "lower"))
-    return [*rows, compare.quality(CHARACTERS, "PyTorch", rate, rate, max_rate, "lower")]
+    return [*rows, compare.quality(CHARACTERS, "PyTorch", rate, rate, max_rate, "lower", goal=GOALS[CHARACTERS])]
 
 
 def spot_check(judge: Judge, voices: Mapping[str, Voice], reference: Reference) -> list[dict]:
@@ -196,12 +193,9 @@ def spot_check(judge: Judge, voices: Mapping[str, Voice], reference: Reference) 
 
 def _rows(judge: Judge, voices: Mapping[str, Voice], reference: Reference, margins: Mapping[str, float]) -> list[dict]:
     # the reference and the negative controls
-    mels = [
-        list(reference.mels(*trial)) for trial in tqdm(judge.trials, desc="PyTorch reads", mininterval=1, disable=None)
-    ]
-    sounds = [np.concatenate([reference.vocode(mel) for mel in trial_mels]) for trial_mels in mels]
-    baseline, controls = judge.measure(sounds, "PyTorch")
-    baseline[DISTANCE] = 0.0
+    mels, sounds = _read(reference, judge.trials, "PyTorch reads")
+    baseline = judge.measure(sounds, "PyTorch") | {DISTANCE: 0.0}
+    controls = judge.measure_controls(_read(reference, judge.controls, "PyTorch reads a control")[1])
     controls[DISTANCE] = mean_mel_distance([*sounds[1:], sounds[0]], sounds)
     if judge.opinion is not None:
         controls[OPINION] = judge.mean_opinion([griffin_lim(sound) for sound in sounds])
@@ -212,7 +206,7 @@ def _rows(judge: Judge, voices: Mapping[str, Voice], reference: Reference, margi
         synthesized = [
             voice.synthesize(trial) for trial in tqdm(judge.trials, desc=f"{name} speaks", mininterval=1, disable=None)
         ]
-        values[name], _ = judge.measure(synthesized, name)
+        values[name] = judge.measure(synthesized, name)
         vocoded = [np.concatenate([voice.vocode(mel) for mel in trial_mels]) for trial_mels in mels]
         values[name][DISTANCE] = mean_mel_distance(vocoded, sounds)
 
@@ -226,10 +220,16 @@ def _rows(judge: Judge, voices: Mapping[str, Voice], reference: Reference, margi
         if metric not in baseline:
             continue
         for name, metrics in values.items():
-            row = compare.quality(metric, name, metrics[metric], baseline[metric], thresholds[metric], better)
-            rows.append(row)
+            limits = {"threshold": thresholds[metric], "better": better, "goal": GOALS.get(metric)}
+            rows.append(compare.quality(metric, name, metrics[metric], baseline[metric], **limits))
         rows.append(compare.control(metric, CONTROLS[metric], controls[metric], thresholds[metric], better))
     return rows
+
+
+def _read(reference: Reference, trials: Sequence[Trial], what: str) -> tuple[list[list[np.ndarray]], list[np.ndarray]]:
+    """The mel spectrograms and the samples of each trial; a bar shows the progress."""
+    mels = [list(reference.mels(*trial)) for trial in tqdm(trials, desc=what, mininterval=1, disable=None)]
+    return mels, [np.concatenate([reference.vocode(mel) for mel in own]) for own in mels]
 
 
 def main() -> None:

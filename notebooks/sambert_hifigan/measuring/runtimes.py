@@ -32,6 +32,7 @@ from notebooks.sambert_hifigan.pipeline import (
     source_inputs,
     stretch,
 )
+from utils.models import onnx_runtime
 
 Arrays = Sequence[np.ndarray]
 Step = Callable[..., Arrays]  # a sub-model
@@ -79,15 +80,8 @@ def compiled(networks: Mapping[str, nn.Module]) -> dict[str, Step]:
 
 
 def onnx(networks: Mapping[str, nn.Module], inputs: Mapping[str, Arrays], folder: Path) -> dict[str, Step]:
-    """ONNX Runtime with the exported networks, on all cores and with all optimizations.
-
-    Idle threads of one session sleep, so that they leave the cores to the next one. inputs: example inputs of every
-    part, see `StepwiseRuntime.examples`.
-    """
-    import onnxruntime
-
-    options, steps = onnxruntime.SessionOptions(), {}
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    """ONNX Runtime with the exported networks. inputs: example inputs of every part, see `StepwiseRuntime.examples`."""
+    steps = {}
     for part, network in networks.items():
         path = folder / f"{part}.onnx"
         example = tuple(torch.from_numpy(x) for x in inputs[part])
@@ -96,7 +90,7 @@ def onnx(networks: Mapping[str, nn.Module], inputs: Mapping[str, Arrays], folder
         settings = {"input_names": names, "dynamic_axes": axes, "dynamo": False, "opset_version": 18}
         with torch.no_grad():
             torch.onnx.export(network, example, str(path), **settings)
-        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        session = onnx_runtime.session(path)
 
         def run(*arrays: np.ndarray, session=session) -> Arrays:
             return session.run(None, {f"x{i}": x for i, x in enumerate(arrays)})

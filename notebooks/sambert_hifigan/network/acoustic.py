@@ -273,7 +273,7 @@ class KanTtsSAMBERT(nn.Module):
 
         text: of `variance_adaptor`; speaker, emotion: of `encode`. token, place: [B, N * r] int64, see `stretch`.
         """
-        text = rows(text, token) * (place > 0)[..., None]  # [B, N * r, 32], 0 for padding
+        text = torch.where((place > 0)[..., None], rows(text, token), 0.0)  # [B, N * r, 32], 0 for padding
         text = text + self.variance_adaptor.dur_position_encoder(place)  # [B, N * r, 32]
         text = text.unflatten(1, (-1, self.r)).flatten(2)  # [B, N, r * 32]
         first = token[:, :: self.r]  # [B, N], the phoneme of the first frame of every group

@@ -2,8 +2,8 @@
 
 The authors' front end is closed; this one writes the same symbols, `{phoneme$tone$syllable_flag$word_segment$emotion$
 speaker}`. A syllable has two of them, its initial and its final. Breaks are symbols, too: #1 stands between prosodic
-words, #3 for a comma, #4 at the end of a sentence. #2 is not predicted. This file, `normalise`, `readings` and
-`lexicon` need pypinyin and jieba.
+words, #3 for a comma, #4 at the end of a sentence. #2 is not predicted. The folder `mandarin` reads the text; it needs
+pypinyin, jieba and cn2an.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from .normalise import normalise
-from .readings import Foot, Reader, Word, readable
+from . import mandarin
+from .mandarin import LETTERS, Foot, Reader, Word, readable
 
 MAX_CHARACTERS = 80  # of a sentence: its symbols stay within the 800 positions of a released encoder
 SPECIAL = ("_", "~", "@[MASK]")  # at the end of every table: padding, end, mask
@@ -35,6 +35,7 @@ placeholder1 placeholder2 placeholder3 placeholder4 placeholder5 placeholder6 pl
 _END = re.compile(r"(?:[。！？!?\n\r\u2028\u2029]|(?<![0-9])\.(?=[\s\"'”’)]|$))+[\s”’\"')）」』】》]*")
 _RUN = re.compile(r"[\w.,:/%-]+\W{0,2}$", re.ASCII)  # a number with its unit, a Latin word
 _PAUSE = re.compile(r"[，,、；;：:—…\s](?![0-9])")
+_BREAKS = str.maketrans("!?…—-", "..,, ")  # marks as a full stop, a comma or a border of words
 
 
 class Unspeakable(ValueError):
@@ -70,6 +71,16 @@ class Symbol(NamedTuple):
         if text[:1] + text[-1:] != "{}" or len(fields) != len(cls._fields):
             raise ValueError(f"{text!r} is no symbol: it has the form {{{'$'.join(cls._fields)}}}.")
         return cls(*fields)
+
+
+def normalise(text: str) -> str:
+    """The text as it is pronounced: Chinese characters, capital Latin letters, spaces, and "," and "." for pauses.
+
+    An unknown character stays as it is, and `Unspeakable` reports it.
+    """
+    text = mandarin.normalise(text, latin="letters").translate(_BREAKS)
+    text = re.sub(r"[ ,.]*\.[ ,.]*", ".", text)
+    return re.sub(r" *,[ ,]*", ",", re.sub(" +", " ", text)).strip(" ,.")
 
 
 def standard_tables(speakers: Sequence[str], mask: bool = True) -> dict[str, list[str]]:
@@ -188,7 +199,7 @@ def _check(text: str) -> None:
 
 def _speakable(character: str) -> bool:
     """Whether a character has a reading, or is a mark that needs none."""
-    return readable(character) or all(x in " ,." or readable(x) for x in normalise(character))
+    return all(x in " ,." or x in LETTERS or readable(x) for x in normalise(character))
 
 
 def _word_symbols(word: Word) -> Iterator[tuple[str, str, str, str]]:
