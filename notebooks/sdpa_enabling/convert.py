@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import openvino as ov
 import torch
 
-from notebooks.sdpa_enabling.network import Attention
-from utils import weights
+from notebooks.sdpa_enabling.network import SPELLINGS, Attention
+from notebooks.sdpa_enabling.pipeline import fuse_attention, make_stateful
 from utils.convert import cached_in_child
-from utils.models import llm
+from utils.models import llm, llm_folders
 
 # Values of MODEL. checkpoint: in checkpoints.toml; ram_gb: memory for its export.
 MODELS = {"tiny": {"checkpoint": "smollm2", "ram_gb": 4}, "released": {"checkpoint": "qwen2_5_1_5b", "ram_gb": 12}}
@@ -21,8 +23,7 @@ CACHE = ("past_keys", "past_values")
 
 def checkpoint_folder(model: str = "tiny") -> Path:
     """The transformers folder of a model, or of the checkpoint at CHECKPOINT."""
-    name = MODELS[model]["checkpoint"]
-    return llm.transformers_folder(name, weights.resolve(name))
+    return llm_folders.checkpoint_folder(MODELS, model)
 
 
 def prepare(model: str = "tiny", attention: str = "by hand") -> Path:
@@ -76,6 +77,20 @@ def to_ir(network: Attention) -> ov.Model:
     for port, name in zip([*model.inputs, *model.outputs], ["x", *CACHE, "y", "keys", "values"], strict=True):
         port.get_tensor().set_names({name})
     return model
+
+
+def with_state(attend: str) -> ov.Model:
+    """An attention layer in one of SPELLINGS with random weights, after both passes: its cache is state."""
+    torch.manual_seed(0)
+    model = to_ir(Attention(attend))
+    make_stateful(model)
+    fuse_attention(model)
+    return model
+
+
+def graphs() -> dict[str, Callable[[], ov.Model]]:
+    """What `make arm` runs: an attention layer in each spelling."""
+    return {name: partial(with_state, name) for name in SPELLINGS}
 
 
 def to_onnx(network: Attention, file: Path) -> None:

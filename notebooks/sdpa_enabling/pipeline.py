@@ -125,6 +125,9 @@ def fuse_attention(model: ov.Model) -> Report:
     It looks for a Softmax, so names, frameworks and exporters do not matter. What the operation cannot express, such
     as a soft cap, stays as it is. Masks that the CPU takes badly become masks of numbers. Rows in which every key is
     masked have no defined result, before and after.
+
+    Where the rows of a batch share a mask and the attention reads its cache, each row gets a mask of its own. OpenVINO
+    2026.4.1 reads past the end of a shared one: all rows but the first are wrong in BF16 and FP16, on ARM also in FP32.
     """
     report, masks = Report(), {}
     for node in model.get_ordered_ops():
@@ -141,6 +144,7 @@ def fuse_attention(model: ov.Model) -> Report:
             found.product.output(0).replace(fused)
             fused.get_node().set_friendly_name(name)
             report.changes.append(Change(name, f"{', '.join(found.kinds)} -> {FUSED}"))
+    _separate_masks(model, report)
     model.validate_nodes_and_infer_types()
     return report
 
@@ -268,6 +272,32 @@ def _mended(node: ov.Node, masks: dict) -> Change:
     node.output(0).replace(mended.output(0))
     mended.set_friendly_name(name)
     return Change(name, f"{FUSED}: {text}")
+
+
+def _separate_masks(model: ov.Model, report: Report) -> None:
+    """Give each row of a batch its own mask in attention that reads its cache. Layers that share a mask still do."""
+    whole: dict[tuple[str, int], ov.Output] = {}  # by the mask that rows share
+    for node in model.get_ordered_ops():
+        if _rows_share_a_mask(node):
+            query, mask = node.input_value(0), node.input_value(3)
+            if _identity(mask) not in whole:
+                batch = ops.gather(ops.shape_of(query, output_type="i64"), np.array([0]), np.int64(0))
+                shape = ops.concat([batch, ops.constant(np.ones(3, np.int64))], 0)
+                whole[_identity(mask)] = ops.broadcast(mask, shape, broadcast_spec="BIDIRECTIONAL").output(0)
+            node.input(3).replace_source_output(whole[_identity(mask)])
+            name = node.get_friendly_name()
+            known = [i for i, change in enumerate(report.changes) if change.node == name and not change.changed]
+            for i in known:  # was fused already
+                report.changes[i] = Change(name, f"{FUSED}: a mask that rows share -> a mask for each row")
+
+
+def _rows_share_a_mask(node: ov.Node) -> bool:
+    """Whether a node is attention that reads its cache, and has one mask for all rows of a batch."""
+    if node.get_type_name() != FUSED or node.get_input_size() < 4 or node.get_attributes()["causal"]:
+        return False
+    one, rows, mask = ov.Dimension(1), node.get_input_partial_shape(0)[0], node.get_input_partial_shape(3)
+    shared = mask.rank in (ov.Dimension(2), ov.Dimension(3)) or mask.rank == ov.Dimension(4) and mask[0] == one
+    return shared and rows != one and _is_state(node.input_value(1))
 
 
 def _operands(node: ov.Node, scores: bool) -> tuple:

@@ -12,6 +12,10 @@ from utils.models.llm import FP32_PROPERTIES
 
 ALONE, BY_THE_PASS, NEVER = (True, True), (False, True), (False, False)
 MENDED = {"boolean mask": "a boolean mask -> a mask of numbers"}
+MENDED |= dict.fromkeys(
+    ("F.scaled_dot_product_attention", "times a constant", "keys scaled after the cache"),
+    "a mask that rows share -> a mask for each row",
+)
 EXPECTED = {  # OpenVINO 2026.4.1: fused before the pass, after the pass
     "F.scaled_dot_product_attention": ALONE,
     "times a constant": ALONE,
