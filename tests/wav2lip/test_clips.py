@@ -8,6 +8,7 @@ import pytest
 from notebooks.wav2lip.data import clips, heads
 from notebooks.wav2lip.data.speech import HELD_OUT_VOICES, VOICES
 from notebooks.wav2lip.pipeline.media import frame_rate, read_frames, sound_seconds
+from utils.speech.espeak import Speech
 from utils.speech.sentences.english import HELD_OUT, TRAINING
 
 
@@ -34,6 +35,18 @@ def test_crops_show_the_mouth_where_they_say(clip):
     x, y = clip.place.mean(0).astype(int)
     change = np.abs(np.diff(clip.faces.astype(float), axis=0)).mean((0, 3))
     assert change[y - 3 : y + 6, x - 3 : x + 4].mean() > 2 * change[20:30, x - 3 : x + 4].mean()
+
+
+def test_what_is_drawn_next_does_not_depend_on_the_length_of_the_sound(monkeypatch):
+    def drawn(length: int) -> int:
+        said = Speech("Hello", np.zeros(length, np.float32), [("h", 0.0, 1.0)])
+        monkeypatch.setattr(clips, "synthesise", lambda *arguments, **options: said)
+        rng = np.random.default_rng(5)
+        noise = clips.synthesise_varied("Hello", VOICES, rng).samples
+        assert len(noise) == length and noise.std() > 0
+        return int(rng.integers(2**60))
+
+    assert drawn(16000) == drawn(16001)
 
 
 def test_nothing_held_out_is_trained_on():

@@ -31,7 +31,7 @@ def arguments(generator_ir, face: str, *more: str) -> list[str]:
 
 def test_the_published_command(generator_ir, folder):
     command = [sys.executable, "-m", "notebooks.wav2lip", *arguments(generator_ir, "face.mp4")]
-    run = subprocess.run(command, capture_output=True, text=True)
+    run = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
     assert run.returncode == 0, run.stderr
     result = Path("out.mp4")
     assert run.stdout.startswith(f"{result}: 0.40 s, 8 frames at ")

@@ -112,7 +112,7 @@ def test_other_calibration_makes_another_int8(tiny, monkeypatch):
 
     def quantize(ir, items, path):
         seen.append(items)
-        path.write_text("an IR")
+        path.write_text("an IR", encoding="utf-8")
 
     monkeypatch.setattr(convert, "quantize", quantize)
     first = convert.prepare(precision="INT8", items=iter(small.CALIBRATION[:1]))

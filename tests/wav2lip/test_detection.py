@@ -104,7 +104,7 @@ def test_s3fd_is_fed_and_decoded_as_by_its_authors(tmp_path):
 def test_another_file_is_a_sentence(tmp_path):
     with pytest.raises(ValueError, match="none.xml is not there"):
         FaceDetector(tmp_path / "none.xml")
-    (tmp_path / "text.onnx").write_text("no model")
+    (tmp_path / "text.onnx").write_text("no model", encoding="utf-8")
     with pytest.raises(ValueError, match="text.onnx cannot be read as a face detector"):
         FaceDetector(tmp_path / "text.onnx")
     other = generator(tmp_path / "other.xml", lambda audio, face: channels(face, 3))

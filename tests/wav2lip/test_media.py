@@ -169,7 +169,7 @@ def test_a_failure_leaves_the_earlier_result(tmp_path):
 
 def test_what_is_no_picture_is_a_sentence(tmp_path):
     (tmp_path / "empty.mp4").touch()
-    (tmp_path / "text.png").write_text("no picture")
+    (tmp_path / "text.png").write_text("no picture", encoding="utf-8")
     sound(tmp_path / "voice.wav", tone(0.2))
     for name, sentence in {
         "none.mp4": "none.mp4 is not there",
@@ -191,7 +191,7 @@ def test_a_video_that_is_cut_off_is_a_sentence(tmp_path):
 
 def test_what_is_no_sound_is_a_sentence(tmp_path):
     video(tmp_path / "silent.mp4", plain(2))
-    (tmp_path / "text.wav").write_text("no sound")
+    (tmp_path / "text.wav").write_text("no sound", encoding="utf-8")
     broken = tone(0.3)
     broken[0, 5] = np.nan
     sound(tmp_path / "nan.wav", broken)

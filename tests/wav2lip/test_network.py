@@ -161,7 +161,7 @@ def test_program_code_in_a_checkpoint_is_not_run(write, tmp_path):
 def test_wrong_files_are_refused_with_a_sentence(tmp_path):
     with pytest.raises(ValueError, match="gone.pth is not there"):
         load_released(tmp_path / "gone.pth", Wav2Lip(small.WIDTH))
-    (tmp_path / "text.pth").write_text("no checkpoint")
+    (tmp_path / "text.pth").write_text("no checkpoint", encoding="utf-8")
     with pytest.raises(ValueError, match="text.pth is not a checkpoint"):
         load_released(tmp_path / "text.pth", Wav2Lip(small.WIDTH))
     for values in ([torch.zeros(1)], {"state_dict": [1, 2]}, {"epoch": 3}):

@@ -140,7 +140,7 @@ def test_the_spectrogram_in_blocks_is_that_of_the_whole(size):
     samples = tone(0.5)[0]
     blocks = [samples[i : i + size] for i in range(0, len(samples), size)]
     mel = np.concatenate(list(pipeline.mel_blocks(blocks)), 1)
-    assert np.abs(mel - melspectrogram(samples)).max() < 1e-3 and np.ptp(mel) > 4
+    assert np.abs(mel - melspectrogram(samples)).max() < 1e-6 and np.ptp(mel) > 4
 
 
 @pytest.mark.parametrize("samples", [0, 300, 2900])
@@ -288,8 +288,9 @@ def test_stages_run_ahead_of_each_other_but_not_far(stand_ins, voice, tmp_path, 
     monkeypatch.setattr(pipeline, "Writer", Slow)
     path = sound(tmp_path / "long.wav", tone(24))
     made = lip_sync(stand_ins["whole"], batch=2)
+    threads = threading.active_count()
     report = made(video(tmp_path / "a.mp4", plain(1)), path)
-    assert report.frames == 600 and threading.active_count() < 10
+    assert report.frames == 600 and threading.active_count() <= threads
     requests = min(max(2, made._model.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")), 8)
     assert 2 < max(distances) <= 4 + 2 + 4 + 2 * (requests + 2) + pipeline.STEADY + 3
 
@@ -319,10 +320,11 @@ def test_leaving_early_ends_threads_and_closes_what_is_read():
         finally:
             closed.set()
 
+    threads = threading.active_count()
     running = ahead(ahead(items(), 2), 2)
-    assert next(running) == 0
+    assert next(running) == 0 and threading.active_count() == threads + 2
     running.close()
-    assert closed.is_set() and threading.active_count() < 10
+    assert closed.is_set() and threading.active_count() <= threads
 
 
 @pytest.fixture(scope="module")
@@ -402,3 +404,17 @@ def test_another_model_is_a_sentence(generator_ir, tmp_path):
         LipSync(weights.fetch("blazeface"), weights.fetch("blazeface"))
     with pytest.raises(ValueError, match="is neither S3FD nor BlazeFace"):
         LipSync(generator_ir, generator_ir)
+
+
+def test_int8_is_refused_on_arm(generator_ir, int8_ir, monkeypatch):
+    monkeypatch.setattr(pipeline, "ON_ARM", True)
+    for device in ("CPU", "AUTO"):
+        with pytest.raises(ValueError, match=r"in INT8, which .* does not run on ARM processors\. Give the FP32"):
+            LipSync(int8_ir, weights.fetch("blazeface"), device)
+    LipSync(generator_ir, weights.fetch("blazeface"))
+    monkeypatch.setattr(pipeline, "ON_ARM", False)
+    LipSync(int8_ir, weights.fetch("blazeface"))
+
+
+def test_it_runs_on_every_device(generator_ir, device):
+    LipSync(generator_ir, weights.fetch("blazeface"), device)

@@ -67,11 +67,15 @@ def astronaut() -> np.ndarray:
 
 
 def synthesise_varied(text: str, voices, rng: np.random.Generator) -> Speech:
-    """The text in one of the voices, at a random pace, pitch and loudness, with faint noise."""
+    """The text in one of the voices, at a random pace, pitch and loudness, with faint noise.
+
+    The noise comes from a generator of its own, so that what `rng` draws next does not depend on the sound's length.
+    """
     rate, pitch = int(rng.integers(130, 210)), int(rng.integers(25, 75))
     speech = synthesise(text, *voices[rng.integers(len(voices))], rate=rate, pitch=pitch)
     samples = speech.samples * rng.uniform(0.25, 1.0)
-    noise = rng.standard_normal(len(samples)).astype(np.float32) * 10 ** rng.uniform(-4.5, -2.3)
+    level = 10 ** rng.uniform(-4.5, -2.3)
+    noise = rng.spawn(1)[0].standard_normal(len(samples)).astype(np.float32) * level
     return Speech(speech.text, (samples + noise).astype(np.float32), speech.phonemes)
 
 

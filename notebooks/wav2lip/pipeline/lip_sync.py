@@ -5,6 +5,7 @@ The folder needs openvino, numpy, opencv-python-headless and av. To use it elsew
 
 from __future__ import annotations
 
+import platform
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,8 @@ import openvino as ov
 
 from .detection import FaceDetector, compiled, overlap
 from .media import USUAL_FPS, Writer, frame_rate, read_frames, read_sound, sound_seconds
+
+ON_ARM = platform.machine().lower() in ("aarch64", "arm64")
 
 SIDE = 96  # pixels of a face as the generator sees it
 FEATHER = 14  # pixels of that face over which the pasted lower half fades out at its edges
@@ -83,7 +86,7 @@ class LipSync:
     wav2lip_path: the generator's IR, inputs `audio` [B, 1, 80, 16] and `face` [B, 6, 96, 96], output [B, 3, 96, 96].
     face_detection_path: see FaceDetector. batch: faces drawn at once. properties: OpenVINO's, of the generator; by
     default the device chooses its arithmetic (INFERENCE_PRECISION_HINT="f32" is exact). Threads may share an object.
-    Raises ValueError for other files.
+    Raises ValueError for other files, and on ARM processors for INT8.
     """
 
     def __init__(self, wav2lip_path, face_detection_path, device: str = "CPU", batch: int = 8, **properties):
@@ -94,6 +97,12 @@ class LipSync:
             model.reshape({"audio": [batch, 1, BANDS, WINDOW], "face": [batch, 6, SIDE, SIDE]})
         except RuntimeError as error:
             raise ValueError(f"{wav2lip_path} is not Wav2Lip's generator. Give the .xml file made of it.") from error
+        quantised = any(node.get_type_name() == "FakeQuantize" for node in model.get_ops())
+        if quantised and ON_ARM and device in ("CPU", "AUTO"):  # AUTO has nothing else there
+            raise ValueError(
+                f"{wav2lip_path} is in INT8, which OpenVINO 2026.4 does not run on ARM processors. "
+                "Give the FP32 or FP16 file."
+            )
         self.detector = FaceDetector(face_detection_path, device)
         self.batch = batch
         self._model = compiled(model, device, {"PERFORMANCE_HINT": "THROUGHPUT"} | properties)
@@ -423,6 +432,7 @@ def mel_blocks(blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
     previous = 0.0  # the last sample of the block before
     started = False
     for block in blocks:
+        block = block.astype(np.float64)  # in float32 all blocks but the first would be off by 1e-5
         signal = np.concatenate([signal, block - 0.97 * np.concatenate([[previous], block[:-1]])])  # pre-emphasis
         previous = block[-1]
         if not started and len(signal) > FFT // 2:
