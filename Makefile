@@ -19,7 +19,7 @@ which_case = echo "Which case? Add CASE=name; there is: $(CASES)." && exit 2
 having = $(filter $(or $(CASE),$(CASES)),$(patsubst notebooks/%/$(1).py,%,$(wildcard notebooks/*/$(1).py)) \
   $(patsubst notebooks/%/$(1)/__main__.py,%,$(wildcard notebooks/*/$(1)/__main__.py)))
 
-.PHONY: help env lab test mutations run demo bench train new site bundle lock
+.PHONY: help env lab test mutations run demo bench arm train new site bundle lock matrix wheels
 
 help:
 	@echo "make env                 prepare .venv, checkpoints and a browser; the others do it first"
@@ -29,11 +29,14 @@ help:
 	@echo "make run CASE=name       run one notebook headless; the exit status says whether it passes"
 	@echo "make demo CASE=name      open one Gradio demo on this machine"
 	@echo "make bench [CASE=name]   measure, at the released size too, into results/bench"
+	@echo "make arm                 run the converted models on an emulated ARM processor, into results/bench/emulated-arm.json"
 	@echo "make train CASE=name     train the tiny checkpoint again"
 	@echo "make new CASE= TITLE=    lay out a new notebook with its tests"
 	@echo "make site                build a website with search from the notebooks, into dist/site"
-	@echo "make bundle              one archive, from which all this works without a network"
+	@echo "make bundle [SYSTEM=]    one archive, from which all this works without a network: linux, linux-arm, macos, windows"
 	@echo "make lock                resolve requirements.txt into requirements.lock, the site's too (needs uv)"
+	@echo "make matrix              the fast tests and one notebook with each Python that is installed, 3.11 to 3.13"
+	@echo "make wheels              ask the index for a wheel of every pin, for each system and Python"
 
 env:
 	@$(PYTHON) -m utils.setup.env
@@ -60,6 +63,9 @@ bench: env
 	@$(or $(foreach case,$(call having,measuring),$(VENV_PYTHON) -m notebooks.$(case).measuring &&),\
 	  echo "There is no notebooks/$(or $(CASE),*)/measuring: nothing to measure." && exit 2 &&) true
 
+arm: env
+	@$(VENV_PYTHON) -m utils.arm $(ARGS)
+
 train: env
 	@$(if $(CASE),$(or $(foreach case,$(call having,training),$(VENV_PYTHON) -m notebooks.$(case).training),\
 	  $(if $(filter $(CASE),$(CASES)),echo "$(CASE) trains nothing: its README says where its checkpoint comes from.",\
@@ -72,7 +78,13 @@ site: env
 	@$(VENV_PYTHON) -m utils.website $(ARGS)
 
 bundle: env
-	@$(VENV_PYTHON) -m utils.setup.bundle $(ARGS)
+	@$(VENV_PYTHON) -m utils.setup.bundle $(if $(SYSTEM),--system $(SYSTEM)) $(ARGS)
 
 lock: env
 	@$(VENV_PYTHON) -m utils.setup.lock
+
+matrix: env
+	@$(VENV_PYTHON) -m utils.setup.matrix $(ARGS)
+
+wheels: env
+	@$(VENV_PYTHON) -m utils.setup.wheels $(ARGS)

@@ -45,7 +45,9 @@ def test_the_block_to_copy_runs_in_an_empty_folder(case, tmp_path):
         assert "path/to" not in block and "environ" not in block
         (tmp_path / "use.py").write_text(block, encoding="utf-8")
         environment = os.environ | {"TMPDIR": str(tmp_path)}
-        run = subprocess.run([sys.executable, "use.py"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        run = subprocess.run(
+            [sys.executable, "use.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, encoding="utf-8"
+        )
     assert run.returncode == 0, run.stderr
     assert re.search(expected.PRINTS, run.stdout, re.MULTILINE), run.stdout
 

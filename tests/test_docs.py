@@ -30,6 +30,12 @@ def test_the_readme_of_a_notebook_has_the_sections_of_all(page):
     assert headings >= SECTIONS
 
 
+@pytest.mark.parametrize("page", READMES, ids=lambda page: page.parent.name)
+def test_the_table_of_devices_says_what_was_tried(page):
+    section = page.read_text(encoding="utf-8").partition("\n## Devices\n")[2].partition("\n## ")[0]
+    assert section.lstrip().startswith("<!-- results:devices -->"), "python -m utils.report fills the table"
+
+
 def test_every_notebook_is_in_the_catalogue_with_its_numbers():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     for notebook in ROOT.glob("notebooks/*/*.ipynb"):

@@ -50,7 +50,8 @@ def version_of(requirement: Requirement) -> str | None:
 
 def reachable(names: set[str], environments: list[dict[str, str]]) -> set[str]:
     """`names` and all that they need in one of `environments`, as the installed packages declare it."""
-    reached, waiting = set(), [(name, "") for name in names]
+    extras = {canonicalize_name(x.name): x.extras for x in parse(REQUIREMENTS)}
+    reached, waiting = set(), [(name, x) for name in names for x in ("", *extras.get(name, ()))]
     seen = set(waiting)
     while waiting:
         name, extra = waiting.pop()
@@ -90,7 +91,7 @@ def disagreements(requirements: str, lock: str) -> list[str]:
 
 def test_direct_pins_are_exact_and_have_a_reason() -> None:
     lines = [x for x in REQUIREMENTS.splitlines() if x and not x.startswith("#")]
-    bad = [x for x in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9A-Za-z.]*  # \S.{9,}", x)]
+    bad = [x for x in lines if not re.fullmatch(r"[A-Za-z0-9._-]+(\[[a-z,]+\])?==[0-9][0-9A-Za-z.]*  # \S.{9,}", x)]
     assert not bad
     names = [canonicalize_name(x.name) for x in parse(REQUIREMENTS)]
     assert len(names) == len(set(names)) >= 30

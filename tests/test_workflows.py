@@ -37,9 +37,11 @@ def make(*arguments: str) -> subprocess.CompletedProcess:
     """Run make as from a shell, though `make test` may be what runs the tests."""
     if shutil.which("make") is None:
         pytest.skip("no make here: the README has the plain commands")
-    outer = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "ARGS", "CASE", "TITLE", "PYTHON", "LAB_ARGS")
+    outer = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "ARGS", "CASE", "TITLE", "PYTHON", "LAB_ARGS", "SYSTEM")
     kept = {x: y for x, y in os.environ.items() if x not in outer}
-    return subprocess.run(["make", *arguments], cwd=ROOT, env=kept, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        ["make", *arguments], cwd=ROOT, env=kept, capture_output=True, text=True, timeout=60, encoding="utf-8"
+    )
 
 
 def test_there_are_four_workflows() -> None:
@@ -54,7 +56,7 @@ def test_ci_covers_systems_and_pythons() -> None:
     content = load("ci")
     assert set(content[True]) == {"push", "pull_request"}  # YAML reads the key `on` as true
     assert content["jobs"]["test"]["strategy"]["matrix"] == {
-        "os": ["ubuntu-latest", "windows-latest", "macos-latest"],
+        "os": ["ubuntu-latest", "ubuntu-24.04-arm", "windows-latest", "macos-latest"],
         "python": ["3.11", "3.12", "3.13"],
     }
 
@@ -73,6 +75,11 @@ def test_weekly_takes_the_latest_and_all_mutations() -> None:
     assert "utils.setup.env --latest" in commands()["weekly.yml"]
     assert load("weekly")[True]["schedule"] == [{"cron": "17 4 * * 1"}]
     assert load("weekly")["jobs"]["mutations"]["steps"][-1]["run"] == "make mutations PYTHON=python"
+    assert [x["run"] for x in load("weekly")["jobs"]["platforms"]["steps"] if "run" in x] == [
+        "make wheels PYTHON=python",
+        "make matrix PYTHON=python",
+        "LC_ALL=C PYTHONUTF8=0 .venv/bin/python -m utils.setup.offline .venv/bin/python -m pytest tests/utils",
+    ]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the job runs in the shell of Linux")
@@ -93,7 +100,9 @@ def test_nightly_runs_every_notebook_with_the_released_checkpoint(tmp_path) -> N
 
 
 def test_commands_exist() -> None:
-    assert TARGETS == set("help env lab test mutations run demo bench train new site bundle lock".split())
+    assert TARGETS == set(
+        "help env lab test mutations run demo bench arm train new site bundle lock matrix wheels".split()
+    )
     modules, targets = set(), set()
     for text in commands().values():
         modules |= set(re.findall(r"python(?:\.exe)?\)? -m ([a-z_.]+)|PYTHON\)? -m ([a-z_.]+)", text))
@@ -139,6 +148,7 @@ def test_targets_run_the_modules() -> None:
     assert f"{python} -m utils.run one --json x" in make("-n", "run", "CASE=one", "ARGS=--json x").stdout
     assert f"{python} -m utils.website --output x" in make("-n", "site", "ARGS=--output x").stdout
     assert f"{python} -m utils.demo one" in make("-n", "demo", "CASE=one").stdout
+    assert f"{python} -m utils.setup.bundle --system windows" in make("-n", "bundle", "SYSTEM=windows").stdout
     assert f"{python} -m jupyter lab --ServerApp.ip=127.0.0.1" in make("-n", "lab").stdout
     assert "token" not in make("-n", "lab").stdout
     assert "tests/mutations --mutations=all" in make("-n", "mutations").stdout

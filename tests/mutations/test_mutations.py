@@ -34,9 +34,15 @@ every_mutation = pytest.mark.parametrize(
 begin = functools.cache(perf_counter)
 
 
+def without_pytest() -> dict[str, str]:
+    """The environment for a pytest of its own: without the settings of this one, and without plugins it can spare."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+    return kept | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+
+
 @functools.cache
 def outcomes(group: str, limit: float) -> tuple[dict[str, dict], str]:
-    """What the runner reports of a group, and its output. It does without plugins that it does not need.
+    """What the runner reports of a group, and its output.
 
     limit: seconds from the first call on, after which no mutation begins; a group that would begin later reports
     nothing.
@@ -44,12 +50,12 @@ def outcomes(group: str, limit: float) -> tuple[dict[str, dict], str]:
     left = begin() + limit - perf_counter()
     if left < 0:
         return {}, ""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch, "report.json")
         command = [sys.executable, "-m", "tests.mutations.runner", group, str(report), str(left)]
-        settings = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-        done = subprocess.run(command, cwd=ROOT, env=kept | settings, capture_output=True, text=True, encoding="utf-8")
+        done = subprocess.run(
+            command, cwd=ROOT, env=without_pytest(), capture_output=True, text=True, encoding="utf-8"
+        )
         output = done.stdout + done.stderr
         return (json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}), output
 
@@ -59,6 +65,15 @@ def test_the_source_to_mutate_occurs_once(group, name):
     one = MUTATIONS[group, name]
     source = (ROOT / one["file"]).read_text(encoding="utf-8")
     assert source.count(one["old"]) == 1 and one["new"] != one["old"]
+
+
+def test_the_named_tests_are_there():
+    """With its parameters in brackets, where it has any: pytest would run them all, and none by that name."""
+    named = {one["test"] for one in MUTATIONS.values()}
+    command = [sys.executable, "-m", "pytest", *runner.OPTIONS, "--collect-only", *sorted(named)]
+    done = subprocess.run(command, cwd=ROOT, env=without_pytest(), capture_output=True, text=True, encoding="utf-8")
+    missing = sorted(named - set(done.stdout.splitlines()))
+    assert not missing, done.stderr
 
 
 @pytest.mark.mutation
