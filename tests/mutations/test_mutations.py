@@ -53,9 +53,7 @@ def outcomes(group: str, limit: float) -> tuple[dict[str, dict], str]:
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch, "report.json")
         command = [sys.executable, "-m", "tests.mutations.runner", group, str(report), str(left)]
-        done = subprocess.run(
-            command, cwd=ROOT, env=without_pytest(), capture_output=True, text=True, encoding="utf-8"
-        )
+        done = subprocess.run(command, cwd=ROOT, env=without_pytest(), capture_output=True, text=True, encoding="utf-8")
         output = done.stdout + done.stderr
         return (json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}), output
 

@@ -24,6 +24,7 @@ from notebooks.rag_serving.pipeline.reranker import CANDIDATES
 from notebooks.rag_serving.server import create_app, database_folder
 from utils import bench, report
 from utils.convert import cached_in_child
+from utils.models import onnx_runtime
 from utils.models.llm_speed import TORCH_TYPES, weights_mb
 from utils.serving import process
 from utils.serving.guard import Limits
@@ -59,11 +60,10 @@ def start_torch(checkpoint: Path, precision: str) -> dict[str, Callable]:
 
 
 def start_onnx(checkpoint: Path, folder: Path) -> dict[str, Callable]:
-    import onnxruntime
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-    session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+    session = onnx_runtime.session(folder / "model.onnx")
     names = {port.name for port in session.get_inputs()}
 
     def embed(own: Sequence[str]) -> np.ndarray:
