@@ -138,6 +138,25 @@ def test_missing_models_are_made_before_anything_is_timed(tmp_path, monkeypatch,
     assert "3 compressed models: those that are missing are made, 4 minutes for all." in out and "2/3 model: NF4" in out
 
 
+def test_only_the_kinds_that_were_asked_for_are_timed(tmp_path, monkeypatch):
+    """FP16 is timed first and last, and the peers need no compressed model."""
+    rows, done = Rows(tmp_path / "rows.json"), []
+    for name in ("FP16", "NF4"):
+        rows.add("weights", name, {"call": named(name).call, "model_mb": 1})
+    rows.add("cache", "u8", {"call": "{}"})
+    speed = {"first_ms": 1.0, "decode_ms": 1.0, "tokens_per_s": 8.0}
+    monkeypatch.setattr(command.convert, "prepare", lambda *_: Path("base"))
+    monkeypatch.setattr(command.weights, "speed", lambda name, folder: done.append(name) or speed)
+    monkeypatch.setattr(command.preflight, "in_child", lambda *_, what: done.append(what) or {})
+    monkeypatch.setattr(command.peers, "measure", lambda model, rows: done.append("peers"))
+    command.measure_speed("tiny", rows, kinds=[command.PEERS])
+    assert done == ["peers"]
+    command.measure_speed("tiny", rows, kinds=["weights"])
+    assert done[1:] == ["FP16", "NF4", "FP16"] and rows.get("weights", "FP16")["tokens_per_s_at_the_end"] == 8.0
+    command.measure_speed("tiny", rows, only="u8")
+    assert done[4:] == ["u8, stateful", "u8, paged"]
+
+
 def test_an_engine_that_fails_leaves_the_other_ones_result(monkeypatch):
     def in_child(function, folder, properties, what):
         if "stateful" in what:

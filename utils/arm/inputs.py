@@ -11,7 +11,7 @@ from utils.models.inputs import drawn
 
 LENGTHS = (12, 64, 480, 4000)  # of dynamic axes: steps, or samples of sound
 ROWS = 2  # of the batch of a model with a cache: each token of a language model takes seconds under emulation
-FACTORS = (2, 3, 4, 5, 10, 80, 100, 120, 128, 160, 200, 240, 256, 300, 320, 400, 441, 480, 512, 600, 640)
+FACTORS = (14, 2, 3, 4, 5, 10, 80, 100, 120, 128, 160, 200, 240, 256, 300, 320, 400, 441, 480, 512, 600, 640)
 LARGEST = 50_000_000  # numbers in an input
 
 
@@ -29,24 +29,28 @@ def reference(model: ov.Model, compiled: ov.CompiledModel) -> tuple[list[np.ndar
 
 
 def candidates(model: ov.Model) -> Iterator[list[np.ndarray]]:
-    """All dynamic axes of one length, and then, for sound next to its frames, those of one input longer by a factor.
+    """All dynamic axes of one length, and then, for sound next to its frames or pixels next to their patches, those of
+    one input longer by a factor; then the same with ROWS along the first axes.
 
-    With an input `beam_idx`, which orders the rows of a cache, the first axes are the batch: ROWS.
+    With an input `beam_idx`, which orders the rows of a cache, the first axes are always ROWS.
     """
     dynamic = [i for i, port in enumerate(model.inputs) if port.get_partial_shape().is_dynamic]
-    for length in LENGTHS:
-        yield from _drawn(model, [length] * len(model.inputs))
-    if len(dynamic) > 1:
-        for i in dynamic:
-            for factor in FACTORS:
-                lengths = [LENGTHS[0] * (factor if j == i else 1) for j in range(len(model.inputs))]
-                yield from _drawn(model, lengths)
+    for has_rows in (False, True):
+        if not has_rows and any("beam_idx" in port.get_names() for port in model.inputs):
+            continue
+        for length in LENGTHS:
+            yield from _drawn(model, [length] * len(model.inputs), has_rows)
+        if len(dynamic) > 1:
+            for i in dynamic:
+                for factor in FACTORS:
+                    lengths = [LENGTHS[0] * (factor if j == i else 1) for j in range(len(model.inputs))]
+                    yield from _drawn(model, lengths, has_rows)
 
 
-def _drawn(model: ov.Model, lengths: list[int]) -> Iterator[list[np.ndarray]]:
-    """One list of inputs whose dynamic axes have these lengths, unless it is too large."""
+def _drawn(model: ov.Model, lengths: list[int], has_rows: bool) -> Iterator[list[np.ndarray]]:
+    """One list of inputs whose dynamic axes have these lengths, and the first ones ROWS if asked, unless it is too
+    large."""
     rng, inputs = np.random.default_rng(0), []
-    has_rows = any("beam_idx" in port.get_names() for port in model.inputs)
     for port, length in zip(model.inputs, lengths, strict=True):
         sizes = list(port.get_partial_shape())
         shape = [length if size.is_dynamic else size.get_length() for size in sizes]

@@ -2,7 +2,8 @@
 
 Each works in a fresh clone of what is committed, with an environment of its own, and with this folder's models. The
 interpreters are those that are installed: on the PATH, by pyenv or uv, or on Windows by the launcher. What came of it
-goes to results/pythons.json, from which the front page has its table. Standard library only.
+goes to results/pythons.json, from which the front page has its table, and the output of each step to dist/matrix.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from utils.paths import ROOT, models_dir
 from utils.setup.systems import PYTHONS, SYSTEMS, here
 
 RESULTS = ROOT / "results" / "pythons.json"
+LOGS = ROOT / "dist" / "matrix"
 
 TESTS = ("tests/utils", *(f"tests/test_{name}.py" for name in "architecture platforms requirements workflows".split()))
 NOTEBOOK = "dien"
-LINES = 15  # of the output of what failed
+LINES, LONGEST = 15, 200  # of the output of what failed: lines, and characters of each
 
 
 def candidates(python: str) -> Iterator[Path]:
@@ -66,12 +68,15 @@ def steps(program: Path) -> dict[str, list[str]]:
     }
 
 
-def examine(program: Path) -> dict[str, dict]:
+def examine(program: Path, logs: Path) -> dict[str, dict]:
     """Run the steps in a fresh clone until one fails, printing a line for each. Raises CalledProcessError.
+
+    logs: a folder for the output of each step.
 
     Returns of each step that ran whether it "passed", its "seconds", and the "last line" that it printed.
     """
     outcomes = {}
+    logs.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="matrix-") as scratch:
         clone = Path(scratch, "clone")
         subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
@@ -88,13 +93,16 @@ def examine(program: Path) -> dict[str, dict]:
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
             )
+            log = logs / f"{name.replace(' ', '-')}.txt"
+            log.write_bytes(done.stdout)
             lines = done.stdout.decode(errors="replace").strip().splitlines() or [""]
             seconds = round(time.monotonic() - begin)
-            outcomes[name] = {"passed": done.returncode == 0, "seconds": seconds, "last line": lines[-1][:200]}
+            outcomes[name] = {"passed": done.returncode == 0, "seconds": seconds, "last line": lines[-1][:LONGEST]}
             verdict = f"FAILED with status {done.returncode}" if done.returncode else "passed"
-            print(f"  {name}: {verdict}, {seconds} s. {lines[-1]}", flush=True)
+            print(f"  {name}: {verdict}, {seconds} s. {lines[-1][:LONGEST]}", flush=True)
             if done.returncode:
-                print("\n".join(f"    {line}" for line in lines[-LINES:]), flush=True)
+                print("\n".join(f"    {line[:LONGEST]}" for line in lines[-LINES:]), flush=True)
+                print(f"  All of its output is in {log}.", flush=True)
                 break
     return outcomes
 
@@ -117,7 +125,7 @@ def main(arguments: list[str] | None = None) -> int:
     for python in parser.parse_args(arguments).pythons or PYTHONS:
         program = interpreter(python)
         print(f"matrix: Python {python}: {program or 'not found on this machine'}", flush=True)
-        outcomes = examine(program) if program else {}
+        outcomes = examine(program, LOGS / python) if program else {}
         if outcomes:
             record(python, outcomes, RESULTS)
         passed &= bool(outcomes) and all(outcome["passed"] for outcome in outcomes.values())

@@ -10,6 +10,7 @@ import functools
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from time import monotonic
 
@@ -23,6 +24,7 @@ from utils import bench, preflight
 from utils.weights import resolve
 
 KINDS = ("weights", "activations", "cache", "prompt", "decoding", "reading")
+PEERS = "peers"  # the kind of other runtimes, of which only the speed is measured
 WITH_TIMES = ("prompt", "decoding", "reading")  # the others are timed by `measure_speed`
 LENGTHS = list(cache.LENGTHS)  # of the long prompts; --lengths replaces them
 ENGINES = {"stateful": cache.stateful, "paged": cache.paged}
@@ -151,23 +153,23 @@ def make_models(model: str, rows: Rows, only: str = "") -> None:
         print(f"{number}/{len(own)} model: {row['name']}, {monotonic() - begin:.0f} s", flush=True)
 
 
-def measure_speed(model: str, rows: Rows, only: str = "") -> None:
+def measure_speed(model: str, rows: Rows, only: str = "", kinds: Sequence[str] = (*KINDS, PEERS)) -> None:
     """Speed of every weight method, the FP16 model first and last, of activations, of caches and of peers."""
-    for row in [*rows.of("weights"), rows.get("weights", "FP16") | {"last": True}]:
-        if only not in ("", row["name"]) or "model_mb" not in row:
-            continue
+
+    def chosen(kind: str) -> list[dict]:
+        return [row for row in rows.of(kind) if kind in kinds and only in ("", row["name"])]
+
+    own = [row for row in chosen("weights") if "model_mb" in row]
+    for row in own + [row | {"last": True} for row in own if row["name"] == "FP16"]:
         fields = _busy() | weights.speed(row["name"], convert.prepare(model, row["call"], row["name"]))
         if row.get("last"):
             fields = {"tokens_per_s_at_the_end": fields["tokens_per_s"]}
         _add(rows, row, fields)
-    int8 = convert.prepare(model, INT8.call, INT8.name)
-    for row in rows.of("activations"):
-        if only in ("", row["name"]):
-            _add(rows, row, _busy() | weights.speed("INT8", int8, eval(row["call"])))
+    for row in chosen("activations"):
+        int8 = convert.prepare(model, INT8.call, INT8.name)
+        _add(rows, row, _busy() | weights.speed("INT8", int8, eval(row["call"])))
     base = convert.prepare(model)
-    for row in rows.of("cache"):
-        if only not in ("", row["name"]):
-            continue
+    for row in chosen("cache"):
         fields = _busy()
         for engine, function in TIMED.items():
             try:
@@ -175,7 +177,7 @@ def measure_speed(model: str, rows: Rows, only: str = "") -> None:
             except Exception as error:  # what fails has no time
                 print(f"{row['name']}, {engine}: {_first_line(error)}")
         _add(rows, row, fields)
-    if not only:
+    if PEERS in kinds and not only:
         peers.measure(model, rows)
 
 
@@ -205,7 +207,9 @@ def main() -> int:
     parser.add_argument("--model", default="tiny", choices=list(convert.MODELS))
     parser.add_argument("--minutes", type=float, default=90, help="begin no method after this time")
     parser.add_argument("--only", default="", help="the name of one method, which is measured again")
-    parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS, help="only methods of these kinds")
+    parser.add_argument(
+        "--kinds", nargs="+", default=(*KINDS, PEERS), choices=(*KINDS, PEERS), help="only methods of these kinds"
+    )
     parser.add_argument("--lengths", nargs="+", type=int, default=cache.LENGTHS, help="tokens of the long prompts")
     parser.add_argument("--speed", action="store_true", help="only the speed of weights, activations, caches and peers")
     parser.add_argument("--quality", action="store_true", help="everything but that, which a busy machine may do")
@@ -217,12 +221,10 @@ def main() -> int:
             measure(options.model, rows, options.minutes, options.only, options.kinds)
         if options.quality:
             return 0
-        make_models(options.model, rows, options.only)
-        if options.busy:
-            measure_speed(options.model, rows, options.only)
-        else:
-            with bench.exclusive():
-                measure_speed(options.model, rows, options.only)
+        if "weights" in options.kinds:
+            make_models(options.model, rows, options.only)
+        with nullcontext() if options.busy else bench.exclusive():
+            measure_speed(options.model, rows, options.only, options.kinds)
     except (ValueError, OSError, bench.Busy) as error:
         print(error, file=sys.stderr)
         return 1

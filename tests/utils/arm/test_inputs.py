@@ -36,6 +36,15 @@ def test_a_model_with_a_cache_gets_a_batch_of_two():
     assert shapes == [(2, 12, 3), (2,)]
 
 
+def test_pixels_of_patches_get_their_width_in_pixels_and_their_batch():
+    """Pixels [batch, 3, 14, 14 * n] beside a mask [batch, n]."""
+    pixels, mask = ops.parameter([-1, 3, 14, -1], np.float32), ops.parameter([-1, -1], np.float32)
+    patches = ops.convolution(pixels, np.ones((4, 3, 14, 14), np.float32), [14, 14], [0, 0], [0, 0], [1, 1])
+    features = ops.squeeze(patches, ops.constant([2]))  # [batch, 4, n]
+    model = ov.Model([ops.add(features, ops.unsqueeze(mask, ops.constant([1])))], [pixels, mask], "vision")
+    assert [x.shape for x in find(model)] == [(2, 3, 14, 168), (2, 12)]
+
+
 def test_an_empty_output_shows_nothing():
     """The samples of half a frame are none: a length is taken that gives some."""
     x = ops.parameter([1, 1, -1], np.float32)
@@ -53,13 +62,14 @@ def test_a_long_sound_is_tried_where_a_short_one_is_too_short():
 
 def test_numbers_follow_the_names():
     ports = {"attention_mask": np.int64, "mask": np.float32, "beam_idx": np.int32, "position_ids": np.int64}
-    ports |= {"input_ids": np.int64, "x": np.float32}
+    ports |= {"input_ids": np.int64, "x": np.float32, "key_padding_mask": np.float32}
     nodes = {name: ops.parameter([-1] if name == "beam_idx" else [2, -1], kind) for name, kind in ports.items()}
     for name, node in nodes.items():
         node.output(0).get_tensor().set_names({name})
     model = ov.Model([ops.convert(node, "f32") for node in nodes.values()], list(nodes.values()), "ports")
     drawn = dict(zip(ports, next(inputs.candidates(model)), strict=True))
     assert (drawn["attention_mask"] == 1).all() and (drawn["mask"] == 1).all()
+    assert (drawn["key_padding_mask"] == 0).all()
     assert drawn["beam_idx"].tolist() == [0, 1] and (drawn["position_ids"] == np.arange(12)).all()
     assert set(drawn["input_ids"].flat) == {1, 2, 3} and 0.1 < drawn["x"].std() < 0.6
     assert all(drawn[name].dtype == kind for name, kind in ports.items())

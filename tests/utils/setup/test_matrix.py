@@ -44,23 +44,25 @@ def test_pyenv_and_uv_are_looked_at(tmp_path, monkeypatch):
     assert list(matrix.candidates("3.13")) == []
 
 
-def test_steps_run_in_a_clone_until_one_fails(git, monkeypatch, capsys):
+def test_steps_run_in_a_clone_until_one_fails(git, tmp_path, monkeypatch, capsys):
     see = "import os, sys; print(sorted(x for x in os.listdir() if x != '.git')); sys.exit(len(sys.argv) - 1)"
     run = [sys.executable, "-c", see]
-    monkeypatch.setattr(matrix, "steps", lambda program: {"one": run, "two": [*run, "fails"], "three": run})
-    outcomes = matrix.examine(Path(sys.executable))
-    assert [(name, outcome["passed"]) for name, outcome in outcomes.items()] == [("one", True), ("two", False)]
+    monkeypatch.setattr(matrix, "steps", lambda program: {"one": run, "step two": [*run, "fails"], "three": run})
+    outcomes = matrix.examine(Path(sys.executable), tmp_path / "logs")
+    assert [(name, outcome["passed"]) for name, outcome in outcomes.items()] == [("one", True), ("step two", False)]
     assert outcomes["one"]["last line"] == "['committed.txt']" and outcomes["one"]["seconds"] >= 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("  one: passed") and lines[0].endswith("['committed.txt']")
-    assert lines[1].startswith("  two: FAILED") and len(lines) == 3
+    assert lines[1].startswith("  step two: FAILED") and len(lines) == 4
+    log = tmp_path / "logs/step-two.txt"
+    assert lines[3] == f"  All of its output is in {log}." and log.read_text(encoding="utf-8").strip() in lines[2]
 
 
 def test_a_missing_interpreter_fails(tmp_path, monkeypatch, capsys):
     passed = {"set-up": {"passed": True, "seconds": 1, "last line": ""}}
     monkeypatch.setattr(matrix, "RESULTS", tmp_path / "pythons.json")
     monkeypatch.setattr(matrix, "interpreter", lambda python: Path("python") if python == "3.12" else None)
-    monkeypatch.setattr(matrix, "examine", lambda program: passed)
+    monkeypatch.setattr(matrix, "examine", lambda program, logs: passed)
     assert matrix.main(["3.12"]) == 0
     assert matrix.main(["3.12", "3.13"]) == 1
     assert "matrix: Python 3.13: not found on this machine" in capsys.readouterr().out
@@ -72,7 +74,7 @@ def test_a_failed_step_fails(tmp_path, monkeypatch):
     failed = {"set-up": {"passed": False, "seconds": 1, "last line": "no disk"}}
     monkeypatch.setattr(matrix, "RESULTS", tmp_path / "pythons.json")
     monkeypatch.setattr(matrix, "interpreter", lambda python: Path("python"))
-    monkeypatch.setattr(matrix, "examine", lambda program: failed)
+    monkeypatch.setattr(matrix, "examine", lambda program, logs: failed)
     assert matrix.main(["3.12"]) == 1
 
 
