@@ -98,7 +98,8 @@ class Child:
     def __exit__(self, kind: type | None, *error) -> None:
         if kind is not None:
             self._process.kill()
-        self._process.__exit__(kind, *error)
+        with suppress(BrokenPipeError):  # of what was left to write when the process died
+            self._process.__exit__(kind, *error)
 
     def call(self, function: Callable, *args):
         """Call a function in the process; return its result, or raise its exception.
@@ -112,7 +113,8 @@ class Child:
                 f"{name} cannot run in another process, which would have to "
                 "import it. Put it at the top level of a module (.py file)."
             )
-        job = ForkingPickler.dumps((function, args))
+        # A copy: Python 3.12.1 crashes where its garbage collector meets a buffer that the traceback of an error keeps.
+        job = bytes(ForkingPickler.dumps((function, args)))
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(self._exchange, job)
             try:
@@ -131,7 +133,7 @@ class Child:
     def _exchange(self, job: bytes) -> bytes:
         """Send a job and wait for the answer, which is cut off where the process dies."""
         with suppress(BrokenPipeError):
-            self._process.stdin.write(len(job).to_bytes(8, "little") + bytes(job))
+            self._process.stdin.write(len(job).to_bytes(8, "little") + job)
             self._process.stdin.flush()
         length = self._process.stdout.read(8)
         return self._process.stdout.read(int.from_bytes(length, "little"))

@@ -1,5 +1,6 @@
 """Limits of containers, messages about what is missing, and the death of a child process."""
 
+import gc
 import math
 import os
 import signal
@@ -154,6 +155,30 @@ def test_a_child_keeps_what_its_calls_leave_behind():
 def test_a_childs_exception_is_raised_here():
     with pytest.raises(ValueError, match="the prompt is empty"):
         preflight.in_child(refuse)
+
+
+def test_the_traceback_of_a_childs_exception_keeps_no_buffer():
+    """Where one is in a cycle, the garbage collector of Python 3.12.1 crashes."""
+
+    def buffers() -> int:
+        return sum(isinstance(own, memoryview) for own in gc.get_objects())
+
+    before = buffers()
+    with pytest.raises(ValueError, match="the prompt is empty") as failure:
+        preflight.in_child(refuse)
+    assert failure.tb is not None and buffers() == before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no zombies")
+def test_a_child_that_died_between_two_calls_is_an_error():
+    with pytest.raises(RuntimeError, match="Converting failed: its process was killed"):
+        with preflight.Child("Converting") as child:
+            child.call(add, 1, 2)
+            process = psutil.Process(child.pid)
+            process.kill()
+            while process.status() != psutil.STATUS_ZOMBIE:
+                time.sleep(0.01)
+            child.call(add, 1, 2)
 
 
 def test_what_cannot_be_sent_back_is_an_error():
