@@ -12,7 +12,6 @@ test = "tests/<case>/test_<module>.py::test_<name>"
 
 import functools
 import json
-import math
 import os
 import subprocess
 import sys
@@ -25,7 +24,6 @@ import pytest
 from tests.mutations import runner
 
 ROOT = runner.ROOT
-LIMIT_S = 600  # of `--mutations=changed`: no mutation begins after that
 MUTATIONS = {(group, name): one for group, known in runner.mutations().items() for name, one in known.items()}
 every_mutation = pytest.mark.parametrize(
     ("group", "name"),
@@ -78,11 +76,11 @@ def test_the_named_tests_are_there():
 @every_mutation
 def test_the_named_test_turns_red_by_a_wrong_value(group, name, request):
     test = MUTATIONS[group, name]["test"]
-    limit = LIMIT_S if request.config.getoption("mutations") == "changed" else math.inf
+    limit = request.config.getoption("mutations_seconds")
     found, output = outcomes(group, limit)
     if output:
         assert found.get("", {}).get(test) == {"outcome": "passed", "exceptions": []}, output
     if f"--- {name}\n" not in output and perf_counter() - begin() > limit:
-        pytest.skip(f"not run, for {limit} s were over: `make mutations CASE={group}` runs it")
+        pytest.skip(f"not run, for {limit:.0f} s were over: `make mutations CASE={group}` runs it")
     its_own = output.partition(f"--- {name}\n")[2].partition("\n--- ")[0]
     assert found[name] == {test: {"outcome": "failed", "exceptions": ["AssertionError"]}}, its_own
