@@ -20,7 +20,7 @@ import psutil
 from notebooks.dynamic_shapes.network import SMALL, WIDTH
 from notebooks.dynamic_shapes.pipeline import Bucketed, choose_buckets
 from utils import bench, compare, paths, preflight, report
-from utils.models import llm, onnx_runtime
+from utils.models import llm
 from utils.models.inputs import drawn
 from utils.models.llm import FP32_PROPERTIES
 
@@ -233,7 +233,9 @@ def runner_of(runtime: str, name: str, folder: Path) -> tuple[Callable[[np.ndarr
         request = ov.Core().compile_model(file, "CPU", FP32 | capacity).create_infer_request()
         return lambda x: request.infer({"x": x, "mask": np.ones(x.shape[:2], np.float32)}), str
     if runtime == "onnxruntime":
-        session = onnx_runtime.session(file.with_suffix(".onnx"))
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(file.with_suffix(".onnx"), providers=["CPUExecutionProvider"])
         return lambda x: session.run(None, {"x": x, "mask": np.ones(x.shape[:2], np.float32)}), str
     import torch
     from torch._dynamo.utils import counters

@@ -13,7 +13,7 @@ import openvino as ov
 
 from notebooks.sdpa_enabling.pipeline import FUSED, fuse_attention, make_stateful
 from utils import bench, compare, preflight, report
-from utils.models import llm_speed, onnx_runtime
+from utils.models import llm_speed
 from utils.models.llm import FP32_PROPERTIES, MODEL_XML, Session, perplexity, tokenize
 
 METRIC = "perplexity of 256 tokens"
@@ -213,7 +213,9 @@ def _steps(name: str, precision: str, folder: Path) -> Callable[[np.ndarray, boo
             result = request.infer([x, *cache], share_inputs=True, share_outputs=True)
             return [result[1].copy(), result[2].copy()]
     elif name.startswith("onnxruntime"):
-        session = onnx_runtime.session(folder / "layer.onnx")
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(folder / "layer.onnx", providers=["CPUExecutionProvider"])
 
         def run(x: np.ndarray, cache: list) -> list:
             return session.run(None, {"x": x, "past_keys": cache[0], "past_values": cache[1]})[1:]

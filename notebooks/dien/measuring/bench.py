@@ -22,7 +22,6 @@ from notebooks.dien.convert import LENGTH
 from notebooks.dien.network import DIEN, INPUTS, Config
 from notebooks.dien.pipeline import ClickModel
 from utils import bench, report
-from utils.models import onnx_runtime
 
 RELEASED = Config(543_060, 367_983, 1601)  # Amazon Books: 16.4 million embedding values
 BATCHES = (1, 128, 1024)
@@ -107,6 +106,8 @@ def compiled(network: DIEN) -> Run:
 
 def onnx(network: DIEN, length: int, folder: Path) -> Run:
     """ONNX Runtime on the network, exported for one length, with all cores and optimizations (its default)."""
+    import onnxruntime
+
     path = folder / f"dien-{length}.onnx"
     example = random_batch(network.config, 2, length)
     with torch.no_grad():
@@ -119,7 +120,7 @@ def onnx(network: DIEN, length: int, folder: Path) -> Run:
             dynamic_axes={name: {0: "batch"} for name in (*INPUTS, "y_hat", "attention")},
             dynamo=False,
         )
-    session = onnx_runtime.session(path)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return lambda batch: session.run(None, batch)
 
 

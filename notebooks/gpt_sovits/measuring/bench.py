@@ -33,7 +33,7 @@ from notebooks.gpt_sovits.measuring.runtimes import (
 from notebooks.gpt_sovits.pipeline import BERT
 from notebooks.gpt_sovits.pipeline.token_decoder import TOKENS_PER_S, SemanticDecoder
 from utils import bench, paths, preflight, report, weights
-from utils.models import onnx_runtime, parts
+from utils.models import parts
 from utils.models.llm import FP32_PROPERTIES
 from utils.models.parts import xml
 from utils.models.random_checkpoint import conversion_steps
@@ -194,7 +194,6 @@ def _loaded(
         return openvino(path, precision, vocoder)
     with TemporaryDirectory() as scratch:
         runtimes.export(checkpoint, inputs, Path(scratch))
-        onnx_runtime.share_threads()
         return Exported(Path(scratch))
 
 

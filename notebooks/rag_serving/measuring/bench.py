@@ -24,7 +24,6 @@ from notebooks.rag_serving.pipeline.reranker import CANDIDATES
 from notebooks.rag_serving.server import create_app, database_folder
 from utils import bench, report
 from utils.convert import cached_in_child
-from utils.models import onnx_runtime
 from utils.models.llm_speed import TORCH_TYPES, weights_mb
 from utils.serving import process
 from utils.serving.guard import Limits
@@ -60,10 +59,11 @@ def start_torch(checkpoint: Path, precision: str) -> dict[str, Callable]:
 
 
 def start_onnx(checkpoint: Path, folder: Path) -> dict[str, Callable]:
+    import onnxruntime
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-    session = onnx_runtime.session(folder / "model.onnx")
+    session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
     names = {port.name for port in session.get_inputs()}
 
     def embed(own: Sequence[str]) -> np.ndarray:

@@ -37,7 +37,6 @@ from notebooks.sambert_hifigan.network.decoder import MelDecoder
 from notebooks.sambert_hifigan.network.vocoder import Generator, load_vocoder
 from notebooks.sambert_hifigan.pipeline import FP32_PROPERTIES, Synthesizer
 from utils import bench, report
-from utils.models import onnx_runtime
 
 # the first sentence is measured
 TEXT = "今天天气很好，我们一起去公园散步吧。请问火车站怎么走？孩子们在草地上跑来跑去，非常高兴。"
@@ -149,7 +148,6 @@ def start_compiled(voice: Path, ir: Path) -> Workloads:
 
 def start_onnx(voice: Path, ir: Path) -> Workloads:
     """The workloads of ONNX Runtime."""
-    onnx_runtime.share_threads()
     sentence = Sentence(voice, ir)
     examples = sentence.torch().examples(sentence.inputs)
     with TemporaryDirectory() as scratch:

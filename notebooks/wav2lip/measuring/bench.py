@@ -26,7 +26,6 @@ from notebooks.wav2lip.data import clips
 from notebooks.wav2lip.network import Conv, Upsample, Wav2Lip
 from notebooks.wav2lip.pipeline import SAMPLE_RATE, LipSync
 from utils import bench, report
-from utils.models import onnx_runtime
 from utils.speech.sound import write_wav
 from utils.tables import Table, number
 
@@ -110,6 +109,7 @@ def onnx(network: Wav2Lip, folder: Path, precision: str = "FP32") -> Run:
 
     INT8 is ONNX Runtime's static quantisation: unsigned activations, signed kernels per channel.
     """
+    import onnxruntime
     from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 
     class Reader(CalibrationDataReader):
@@ -137,7 +137,7 @@ def onnx(network: Wav2Lip, folder: Path, precision: str = "FP32") -> Run:
         quantize_static(path, folder / "int8.onnx", Reader(), per_channel=True, **types)
         logger.setLevel(level)
         path = folder / "int8.onnx"
-    session = onnx_runtime.session(path)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return lambda item: session.run(None, item)[0]
 
 
