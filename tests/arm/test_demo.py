@@ -51,10 +51,10 @@ def test_a_visitor_finds_an_answered_example_and_sends_a_model(address, visit, t
     torch.onnx.export(layer, torch.zeros(1, 4, 8), tmp_path / "layer.onnx", dynamo=False)
     with visit(address, height=1800) as page:
         expect(page.get_by_text("ARM, emulated (").last).to_be_visible(timeout=120_000)
-        expect(page.locator("img")).to_have_count(1, timeout=60_000)
+        expect(page.locator("img")).to_have_count(1, timeout=180_000)
         page.locator("input[accept='.onnx']").set_input_files(tmp_path / "layer.onnx")
         answer = page.get_by_label("Operations that are wrong on ARM")
-        expect(answer).to_have_value(re.compile("^wrong on ARM: "), timeout=60_000)
+        expect(answer).to_have_value(re.compile("^wrong on ARM: "), timeout=180_000)
         page.get_by_label("Clear").last.click()
         page.locator("input[accept='.onnx']").set_input_files(tmp_path / "broken.onnx")
-        expect(page.get_by_text("broken.onnx is no model that OpenVINO reads")).to_be_visible(timeout=60_000)
+        expect(page.get_by_text("broken.onnx is no model that OpenVINO reads")).to_be_visible(timeout=180_000)

@@ -42,11 +42,11 @@ def test_a_visitor_finds_an_answered_example_and_changes_the_language(small, ser
         answer = page.get_by_label("Answer")
         expect(answer).to_have_value("hello ", timeout=120_000)
         page.get_by_label("Rust").check()
-        expect(page.get_by_text("catch_unwind").first).to_be_visible(timeout=30_000)
+        expect(page.get_by_text("catch_unwind").first).to_be_visible(timeout=180_000)
         page.get_by_label("C", exact=True).check()
         page.get_by_label("Question").fill(" ")
         page.get_by_role("button", name="Ask").click()
-        expect(page.get_by_text(re.compile("The question has 0 characters"))).to_be_visible(timeout=30_000)
+        expect(page.get_by_text(re.compile("The question has 0 characters"))).to_be_visible(timeout=180_000)
 
 
 def test_the_command_streams_and_says_what_is_ready(small, capsys):

@@ -97,17 +97,17 @@ def test_the_stop_button_hangs_up_and_thoughts_fold(address, scripted, visit):
 
     with visit(address, height=1100) as page:
         page.get_by_role("tab", name="Chat").click()
-        expect(page.get_by_text(demo.QUESTION, exact=True)).to_be_visible(timeout=30_000)
-        expect(page.get_by_text("It is 51.")).to_be_visible(timeout=30_000)  # the example that it opens with
+        expect(page.get_by_text(demo.QUESTION, exact=True)).to_be_visible(timeout=180_000)
+        expect(page.get_by_text("It is 51.")).to_be_visible(timeout=180_000)  # the example that it opens with
         expect(page.get_by_text("30 + 21.")).not_to_be_visible()
         page.get_by_text("Thoughts", exact=True).click()
         expect(page.get_by_text("30 + 21.")).to_be_visible()
         page.get_by_label("Question").fill("17 * 3?")
         page.get_by_role("button", name="Send", exact=True).click()
-        expect(page.get_by_text("It is 51.")).to_have_count(2, timeout=30_000)
+        expect(page.get_by_text("It is 51.")).to_have_count(2, timeout=180_000)
         page.get_by_label("Question").fill("forever")
         page.get_by_role("button", name="Send", exact=True).click()
-        expect(page.get_by_text("It is 51.")).to_have_count(3, timeout=30_000)
+        expect(page.get_by_text("It is 51.")).to_have_count(3, timeout=180_000)
         assert not scripted.hung_up.is_set()
         page.get_by_role("button", name="Stop the answer").click()
         assert scripted.hung_up.wait(10), "the connection to the server is still open"
@@ -154,22 +154,22 @@ def test_the_page_opens_with_eight_answers_and_takes_the_visitors_questions(visi
         with visit(start(blocks)) as page:
             answers = page.get_by_label("Answer", exact=True)
             for number, question in enumerate(demo.QUESTIONS):
-                expect(answers.nth(number)).to_have_value(f"Re: {question}", timeout=30_000)
+                expect(answers.nth(number)).to_have_value(f"Re: {question}", timeout=180_000)
             runs = page.locator("table tbody tr")
             expect(runs).to_have_count(1)
             expect(runs.first).to_contain_text("tokens/s")
             page.get_by_label("Client 2").fill("And mine?")
             page.get_by_label("Client 3").fill("fail")
             page.get_by_role("button", name="Send to eight at once").click()
-            expect(answers.nth(1)).to_have_value("Re: And mine?", timeout=30_000)
-            expect(answers.nth(2)).to_have_value(re.compile("is busy: too many requests"), timeout=30_000)
+            expect(answers.nth(1)).to_have_value("Re: And mine?", timeout=180_000)
+            expect(answers.nth(2)).to_have_value(re.compile("is busy: too many requests"), timeout=180_000)
             expect(runs).to_have_count(2)
             page.get_by_role("button", name="Send only the question of client 1").click()
-            expect(runs).to_have_count(3, timeout=30_000)
+            expect(runs).to_have_count(3, timeout=180_000)
             expect(answers.nth(7)).to_have_value("")
             page.get_by_label("Client 1").fill(" ")
             page.get_by_role("button", name="Send to eight at once").click()
-            expect(page.get_by_text("The question is empty")).to_be_visible(timeout=30_000)
+            expect(page.get_by_text("The question is empty")).to_be_visible(timeout=180_000)
         blocks.close()
 
 

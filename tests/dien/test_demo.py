@@ -74,26 +74,26 @@ def test_a_visitor_sees_ranking_and_attention(address, visit):
     adventures, cartoons = (demo.rank(1, list(titles)) for titles in (demo.ADVENTURES, demo.CARTOONS))
     with visit(address, height=1700) as page:
         # The page opens with the default history ranked
-        expect(page.get_by_text(adventures[0][1]).first).to_be_visible(timeout=60_000)
+        expect(page.get_by_text(adventures[0][1]).first).to_be_visible(timeout=180_000)
         picture = page.get_by_role("img").last
-        expect(picture).to_have_attribute("src", re.compile("^data:"), timeout=30_000)
+        expect(picture).to_have_attribute("src", re.compile("^data:"), timeout=180_000)
 
         # A click on another row shows another candidate's attention
         first = picture.get_attribute("src")
         page.get_by_text(adventures[3][1]).first.click()
-        expect(picture).not_to_have_attribute("src", first, timeout=30_000)
+        expect(picture).not_to_have_attribute("src", first, timeout=180_000)
 
         # Another history, by its example, is ranked at once
         page.get_by_text("Cartoons", exact=True).click()
-        expect(page.get_by_text(demo.CARTOONS[0]).first).to_be_visible(timeout=30_000)
-        expect(page.get_by_text(cartoons[0][1]).first).to_be_visible(timeout=30_000)
+        expect(page.get_by_text(demo.CARTOONS[0]).first).to_be_visible(timeout=180_000)
+        expect(page.get_by_text(cartoons[0][1]).first).to_be_visible(timeout=180_000)
         page.get_by_role("button", name="Take this user's history").click()
-        expect(page.get_by_text(demo.rank(1, demo.history_of(1))[0][1]).first).to_be_visible(timeout=30_000)
+        expect(page.get_by_text(demo.rank(1, demo.history_of(1))[0][1]).first).to_be_visible(timeout=180_000)
 
         # An error is a message
         page.get_by_label("User, 1 to 6040").fill("0")
         page.get_by_role("button", name="Rank", exact=True).click()
-        expect(page.get_by_text("There is no user 0. Give a number from 1 to 6040.")).to_be_visible(timeout=30_000)
+        expect(page.get_by_text("There is no user 0. Give a number from 1 to 6040.")).to_be_visible(timeout=180_000)
 
 
 def test_the_page_says_that_it_shows_the_tiny_model(visit):
@@ -101,5 +101,5 @@ def test_the_page_says_that_it_shows_the_tiny_model(visit):
 
     blocks = demo.make_demo("released")
     with visit(start(blocks)) as page:
-        expect(page.get_by_text("You chose released, and this page shows tiny.")).to_be_visible(timeout=60_000)
+        expect(page.get_by_text("You chose released, and this page shows tiny.")).to_be_visible(timeout=180_000)
     blocks.close()

@@ -39,5 +39,5 @@ def test_a_visitor_finds_an_answered_example_and_asks_on(address, visit):
         page.get_by_label("Buckets", exact=True).fill("99")
         page.get_by_role("button", name="Run the requests").click()
         expect(page.get_by_text("The number of buckets is 99. Choose a number from 1 to 32.")).to_be_visible(
-            timeout=60_000
+            timeout=180_000
         )

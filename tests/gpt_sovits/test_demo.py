@@ -146,17 +146,17 @@ def test_a_visitor_hears_a_clone_only_with_consent(address, visit):
 
     with visit(address, height=1600) as page:
         about = page.get_by_label("Speed and notes")
-        expect(about).to_have_value(TOLD, timeout=60_000)  # the example that the page opens with
+        expect(about).to_have_value(TOLD, timeout=180_000)  # the example that the page opens with
         expect(page.get_by_label("Likeness")).to_have_value(re.compile("cosine"))
         opened = about.input_value()
         page.get_by_role("button", name="Someone").click()
         words, text = page.get_by_label("What is said in the recording"), page.get_by_label("Text", exact=True)
-        expect(words).to_have_value(WORDS, timeout=30_000)
+        expect(words).to_have_value(WORDS, timeout=180_000)
         text.fill(TEXT)
         page.get_by_role("button", name="Say it").click()
-        expect(page.get_by_text("only with consent").first).to_be_visible(timeout=30_000)
+        expect(page.get_by_text("only with consent").first).to_be_visible(timeout=180_000)
         page.get_by_label(demo.CONSENT).check()
         page.get_by_role("button", name="Say it").click()
-        expect(about).not_to_have_value(opened, timeout=60_000)
-        expect(about).to_have_value(TOLD, timeout=60_000)
-        expect(page.get_by_role("link", name="Download").last).to_be_visible(timeout=30_000)
+        expect(about).not_to_have_value(opened, timeout=180_000)
+        expect(about).to_have_value(TOLD, timeout=180_000)
+        expect(page.get_by_role("link", name="Download").last).to_be_visible(timeout=180_000)

@@ -88,13 +88,13 @@ def test_a_visitor_finds_an_answered_example_and_asks_on(address, visit):
     with visit(address, height=2000) as page:
         for label in ("As exported", "Customized"):
             expect(page.get_by_label(label)).to_have_value("The girl in this story is Alice.", timeout=120_000)
-        expect(page.locator("img")).to_have_count(3, timeout=60_000)  # bars, curves and graph
-        expect(page.get_by_text("870", exact=True).last).to_be_visible(timeout=30_000)
+        expect(page.locator("img")).to_have_count(3, timeout=180_000)  # bars, curves and graph
+        expect(page.get_by_text("870", exact=True).last).to_be_visible(timeout=180_000)
         page.get_by_role("button", name="What is the capital of France?").click()
         expect(page.get_by_label("Prompt", exact=True)).to_have_value("What is the capital of France?")
         page.get_by_role("button", name="Compare").click()
-        expect(page.get_by_label("Customized")).to_have_value("The capital of France is Paris.", timeout=60_000)
-        expect(page.get_by_text("customized", exact=True).first).to_be_visible(timeout=30_000)
+        expect(page.get_by_label("Customized")).to_have_value("The capital of France is Paris.", timeout=180_000)
+        expect(page.get_by_text("customized", exact=True).first).to_be_visible(timeout=180_000)
         page.get_by_label("Prompt", exact=True).fill(" ")
         page.get_by_role("button", name="Compare").click()
-        expect(page.get_by_text("The prompt is empty: type a question first.")).to_be_visible(timeout=30_000)
+        expect(page.get_by_text("The prompt is empty: type a question first.")).to_be_visible(timeout=180_000)

@@ -52,4 +52,4 @@ def test_a_visitor_finds_an_answered_example(address, visit):
         expect(page.get_by_text("Rank 1")).to_be_visible()
         page.get_by_label("Question").fill("")
         page.get_by_role("button", name="Ask").click()
-        expect(page.get_by_text("The question has 0 characters. Write 1 to 500.")).to_be_visible(timeout=60_000)
+        expect(page.get_by_text("The question has 0 characters. Write 1 to 500.")).to_be_visible(timeout=180_000)

@@ -40,7 +40,7 @@ def test_a_visitor_finds_an_answered_example_and_asks_on(address, visit):
     with visit(address, height=1300) as page:
         answer = page.get_by_role("textbox", name="Answer")
         expect(answer).to_have_value("The capital of France is Paris, France.", timeout=120_000)
-        expect(page.locator("img")).to_have_count(1, timeout=60_000)
+        expect(page.locator("img")).to_have_count(1, timeout=180_000)
         page.get_by_role("textbox", name="Question").fill(" ")
         page.get_by_role("button", name="Build and ask").click()
-        expect(page.get_by_text("The question is empty: type one first.")).to_be_visible(timeout=60_000)
+        expect(page.get_by_text("The question is empty: type one first.")).to_be_visible(timeout=180_000)

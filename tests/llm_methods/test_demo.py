@@ -36,4 +36,4 @@ def test_a_visitor_finds_two_answers_and_asks_on(serve_demo, visit):
         expect(page.locator("body")).to_contain_text("INT4 asymmetric, prompt lookup")
         page.get_by_label("Question").fill("")
         page.get_by_role("button", name="Ask both").click()
-        expect(page.get_by_text("The question has 0 letters. Write 1 to 2,000.")).to_be_visible(timeout=60_000)
+        expect(page.get_by_text("The question has 0 letters. Write 1 to 2,000.")).to_be_visible(timeout=180_000)

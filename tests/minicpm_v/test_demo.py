@@ -171,10 +171,10 @@ def test_a_visitor_sees_an_answered_example_then_asks_about_an_own_picture(addre
 
     with visit(address, height=1500) as page:
         with_slices, without = page.get_by_label("Speed with slices"), page.get_by_label("Speed without slices")
-        expect(with_slices).to_have_value(SPEED, timeout=60_000)  # the example is answered when the page opens
-        expect(without).to_have_value(SPEED, timeout=60_000)
+        expect(with_slices).to_have_value(SPEED, timeout=180_000)  # the example is answered when the page opens
+        expect(without).to_have_value(SPEED, timeout=180_000)
         reads = page.get_by_label("What the model reads with slices")
-        expect(reads).to_have_value(re.compile("and 9 slices of"), timeout=30_000)
+        expect(reads).to_have_value(re.compile("and 9 slices of"), timeout=180_000)
         expect(page.get_by_text("under the orange heart").first).to_be_visible()
 
         page.get_by_role("button", name="New conversation").click()
@@ -182,15 +182,15 @@ def test_a_visitor_sees_an_answered_example_then_asks_about_an_own_picture(addre
         page.get_by_label("Remove Image").first.click()
         page.get_by_label("Question", exact=True).fill("What is it?")
         page.get_by_role("button", name="Ask").click()
-        expect(page.get_by_text("There is no picture yet").first).to_be_visible(timeout=30_000)
+        expect(page.get_by_text("There is no picture yet").first).to_be_visible(timeout=180_000)
         with page.expect_response("**/upload*"):
             page.locator("input[type=file]").first.set_input_files(pictures / "large.png")
-        expect(reads).to_have_value(re.compile("and 6 slices of"), timeout=30_000)
+        expect(reads).to_have_value(re.compile("and 6 slices of"), timeout=180_000)
         page.get_by_role("button", name="Ask").click()
-        expect(with_slices).to_have_value(SPEED, timeout=60_000)
-        expect(without).to_have_value(re.compile("for 1 piece of the picture"), timeout=60_000)
+        expect(with_slices).to_have_value(SPEED, timeout=180_000)
+        expect(without).to_have_value(re.compile("for 1 piece of the picture"), timeout=180_000)
         expect(page.get_by_label("Question", exact=True)).to_have_value("")
 
         page.locator("table tbody tr, .gallery button").first.click()
-        expect(page.get_by_label("Question", exact=True)).not_to_have_value("", timeout=30_000)
-        expect(reads).to_have_value(re.compile("and 9 slices of"), timeout=30_000)
+        expect(page.get_by_label("Question", exact=True)).not_to_have_value("", timeout=180_000)
+        expect(reads).to_have_value(re.compile("and 9 slices of"), timeout=180_000)

@@ -72,7 +72,7 @@ def test_a_visitor_sees_an_answer_and_manages_models(address, visit):
     from playwright.sync_api import expect
 
     with visit(address) as page:
-        expect(page.get_by_text("[assistant]").first).to_be_visible(timeout=60_000)
+        expect(page.get_by_text("[assistant]").first).to_be_visible(timeout=180_000)
         expect(page.get_by_role("cell", name="toy:latest")).to_be_visible()
         page.get_by_role("button", name="Unload").click()
         expect(page.get_by_role("cell", name="not loaded")).to_be_visible(timeout=20_000)

@@ -44,11 +44,11 @@ def test_a_visitor_finds_an_answer_asks_and_switches_retrieval_off(address, visi
         expect(page.get_by_text("[1] sklearn/wine_data.rst", exact=True).first).to_be_visible()
         page.get_by_label("Question").fill(" ")
         page.get_by_role("button", name="Ask", exact=True).click()
-        expect(page.get_by_text("The question is empty. Type one.")).to_be_visible(timeout=60_000)
+        expect(page.get_by_text("The question is empty. Type one.")).to_be_visible(timeout=180_000)
         page.get_by_label("Question").fill("Which country do the wines come from?")
         page.get_by_label("With retrieval").uncheck()
         page.get_by_role("button", name="Ask", exact=True).click()
-        expect(page.get_by_text("No passages: the model answers from memory.")).to_be_visible(timeout=60_000)
+        expect(page.get_by_text("No passages: the model answers from memory.")).to_be_visible(timeout=180_000)
 
 
 def test_a_visitor_gives_a_document_and_asks_about_it(address, visit, tmp_path):
@@ -59,12 +59,12 @@ def test_a_visitor_gives_a_document_and_asks_about_it(address, visit, tmp_path):
         expect(page.get_by_label("Time")).to_have_value(re.compile("whole answer after"), timeout=180_000)
         page.get_by_test_id("file-upload").first.set_input_files(tmp_path / "flat.txt")
         documents = page.get_by_label("Documents")
-        expect(documents).to_have_value("flat.txt: new. Ask about it.", timeout=60_000)
+        expect(documents).to_have_value("flat.txt: new. Ask about it.", timeout=180_000)
         page.get_by_label("Question").fill("Which number has the flat of the Miller family?")
         page.get_by_role("button", name="Ask", exact=True).click()
-        expect(page.get_by_label("Answer", exact=True)).to_have_value(re.compile("4711"), timeout=60_000)
+        expect(page.get_by_label("Answer", exact=True)).to_have_value(re.compile("4711"), timeout=180_000)
         page.get_by_role("button", name="Remove my documents").click()
-        expect(documents).to_have_value("Removed: flat.txt.", timeout=60_000)
+        expect(documents).to_have_value("Removed: flat.txt.", timeout=180_000)
 
 
 def test_a_file_that_is_no_text_is_a_message(address, visit, tmp_path):
@@ -74,4 +74,4 @@ def test_a_file_that_is_no_text_is_a_message(address, visit, tmp_path):
     with visit(address, height=1700) as page:
         expect(page.get_by_label("Time")).to_have_value(re.compile("whole answer after"), timeout=180_000)
         page.get_by_test_id("file-upload").first.set_input_files(tmp_path / "picture.txt")
-        expect(page.get_by_text("picture.txt is no text in UTF-8")).to_be_visible(timeout=60_000)
+        expect(page.get_by_text("picture.txt is no text in UTF-8")).to_be_visible(timeout=180_000)

@@ -182,17 +182,17 @@ def test_a_visitor_hears_an_answered_example_then_a_text(address, visit):
 
     with visit(address, height=1800) as page:
         text, about = page.get_by_label("Text").first, page.get_by_label("About the speech")
-        expect(about).to_have_value(ABOUT, timeout=60_000)
-        expect(page.locator(".voices .speech audio")).to_have_count(len(NAMES), timeout=60_000)
+        expect(about).to_have_value(ABOUT, timeout=180_000)
+        expect(page.locator(".voices .speech audio")).to_have_count(len(NAMES), timeout=180_000)
         example = about.input_value()
 
         text.fill(" ")
         page.get_by_role("button", name="Speak", exact=True).click()
-        expect(page.get_by_text("There is nothing to say").first).to_be_visible(timeout=30_000)
+        expect(page.get_by_text("There is nothing to say").first).to_be_visible(timeout=180_000)
         text.fill(TEXT)
         page.get_by_role("button", name="Speak", exact=True).click()
-        expect(about).not_to_have_value(example, timeout=60_000)
-        expect(about).to_have_value(ABOUT, timeout=60_000)
+        expect(about).not_to_have_value(example, timeout=180_000)
+        expect(about).to_have_value(ABOUT, timeout=180_000)
         expect(page.locator(".character b").first).to_have_text("今")
 
         # at 0.02 s the first character is spoken, and marked
@@ -201,4 +201,4 @@ def test_a_visitor_hears_an_answered_example_then_a_text(address, visit):
         expect(page.locator(".character.now")).to_have_count(1)
         expect(page.locator(".character.now b")).to_have_text("今")
         page.get_by_role("gridcell", name=demo.TEXTS[1]).click()
-        expect(text).to_have_value(demo.TEXTS[1], timeout=30_000)
+        expect(text).to_have_value(demo.TEXTS[1], timeout=180_000)

@@ -45,11 +45,11 @@ def test_a_visitor_finds_an_answered_example_and_asks_on(address, visit):
         report = page.get_by_label("What fuse_attention() reports")
         fused = "1 changed: MatMul, Multiply, Select, Softmax, MatMul -> ScaledDotProductAttention"
         expect(report).to_have_value(fused, timeout=120_000)
-        expect(page.locator("img")).to_have_count(1, timeout=60_000)
+        expect(page.locator("img")).to_have_count(1, timeout=180_000)
         page.get_by_label("Tokens of the text").fill("5")
         page.get_by_role("button", name="Convert and run").click()
         expect(page.get_by_text("The text has 5 tokens. Choose a number from 16 to 4,096.")).to_be_visible(
-            timeout=60_000
+            timeout=180_000
         )
 
 
@@ -62,7 +62,7 @@ def test_a_visitor_sends_a_model(address, visit, tmp_path):
         answer = page.get_by_label("Its attention, before and after the passes")
         expect(page.get_by_label("What fuse_attention() reports")).to_have_value(re.compile("changed"), timeout=120_000)
         page.locator("input[accept='.onnx']").set_input_files(tmp_path / "layer.onnx")
-        expect(answer).to_have_value(re.compile("executed after: 1 ScaledDotProductAttention with"), timeout=60_000)
+        expect(answer).to_have_value(re.compile("executed after: 1 ScaledDotProductAttention with"), timeout=180_000)
         page.get_by_label("Clear").last.click()
         page.locator("input[accept='.onnx']").set_input_files(tmp_path / "broken.onnx")
-        expect(page.get_by_text("broken.onnx is no model that runs on CPU")).to_be_visible(timeout=60_000)
+        expect(page.get_by_text("broken.onnx is no model that runs on CPU")).to_be_visible(timeout=180_000)

@@ -89,12 +89,12 @@ def test_a_visitor_needs_no_mouse(page, port, visit):
 
     with visit(demo.start(page, port)) as opened:
         numbers = opened.locator("input[type=number]")
-        expect(numbers).to_have_count(2, timeout=30_000)
+        expect(numbers).to_have_count(2, timeout=180_000)
         tab_to("INPUT")
         opened.keyboard.type("21")
         tab_to("BUTTON")
         opened.keyboard.press("Enter")
-        expect(numbers.nth(1)).to_have_value("42", timeout=30_000)
+        expect(numbers.nth(1)).to_have_value("42", timeout=180_000)
 
 
 def test_it_is_private_and_bounded(page, port, monkeypatch):

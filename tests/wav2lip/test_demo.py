@@ -121,22 +121,22 @@ def test_a_visitor_sees_an_answered_example_then_their_own(address, samples, vis
 
     with visit(address, height=1700) as page:
         notes = page.get_by_label("About the result")
-        expect(notes).to_have_value(re.compile(r"^\d+ frames in "), timeout=60_000)
-        expect(page.locator("#photo img")).to_be_visible(timeout=30_000)
-        expect(page.locator("video:visible")).to_have_count(1, timeout=30_000)
+        expect(notes).to_have_value(re.compile(r"^\d+ frames in "), timeout=180_000)
+        expect(page.locator("#photo img")).to_be_visible(timeout=180_000)
+        expect(page.locator("video:visible")).to_have_count(1, timeout=180_000)
         example = notes.input_value()
 
         page.get_by_label("What the face should say").fill("Yes.")
         page.get_by_role("button", name="Make it speak").click()
-        expect(notes).not_to_have_value(example, timeout=60_000)
-        expect(notes).to_have_value(re.compile(r"^\d+ frames in "), timeout=60_000)
+        expect(notes).not_to_have_value(example, timeout=180_000)
+        expect(notes).to_have_value(re.compile(r"^\d+ frames in "), timeout=180_000)
 
         page.get_by_label("A drawn head").check()  # a video beside its result
-        expect(page.locator("video:visible")).to_have_count(2, timeout=30_000)
+        expect(page.locator("video:visible")).to_have_count(2, timeout=180_000)
 
         page.get_by_label("What the face should say").fill(" ")
         page.get_by_role("button", name="Make it speak").click()
-        expect(page.get_by_text("There is nothing to say yet").first).to_be_visible(timeout=30_000)
+        expect(page.get_by_text("There is nothing to say yet").first).to_be_visible(timeout=180_000)
 
 
 def test_a_visitor_gives_their_own_face_and_recording(address, samples, visit):
@@ -144,16 +144,16 @@ def test_a_visitor_gives_their_own_face_and_recording(address, samples, visit):
 
     with visit(address, height=1700) as page:
         notes = page.get_by_label("About the result")
-        expect(notes).to_have_value(re.compile(r"^\d+ frames in "), timeout=60_000)
+        expect(notes).to_have_value(re.compile(r"^\d+ frames in "), timeout=180_000)
         page.get_by_label(demo.OWN_VIDEO).check()
         page.get_by_label(demo.RECORDED).check()
-        expect(page.get_by_label("What the face should say")).to_be_hidden(timeout=30_000)
+        expect(page.get_by_label("What the face should say")).to_be_hidden(timeout=180_000)
         page.get_by_role("button", name="Make it speak").click()
-        expect(page.get_by_text("There is no face yet").first).to_be_visible(timeout=30_000)
+        expect(page.get_by_text("There is no face yet").first).to_be_visible(timeout=180_000)
         for which, name in ((0, "hopper.mp4"), (-1, "voice.wav")):
             with page.expect_response("**/upload*"):
                 page.locator("input[type=file]").nth(which).set_input_files(samples / name)
-        expect(page.locator("video:visible")).to_have_count(2, timeout=30_000)
-        expect(page.get_by_label("Play").last).to_be_visible(timeout=30_000)
+        expect(page.locator("video:visible")).to_have_count(2, timeout=180_000)
+        expect(page.get_by_label("Play").last).to_be_visible(timeout=180_000)
         page.get_by_role("button", name="Make it speak").click()
-        expect(notes).to_have_value(re.compile("^15 frames in "), timeout=60_000)
+        expect(notes).to_have_value(re.compile("^15 frames in "), timeout=180_000)
