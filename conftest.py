@@ -1,15 +1,24 @@
 """Results under pytest go to a temporary folder, so the work tree stays clean; workers share out the cores.
 
-Notebooks come first: they take minutes, and what they convert the tests after them find in the cache.
+Notebooks come first: they take minutes, and what they convert the tests after them find in the cache. Then come the
+tests of the whole collection and of utils, and at last those of each notebook.
 """
 
+import math
 import os
 import tempfile
 from collections.abc import Iterator
+from time import monotonic
 
 import pytest
 
 OUTPUT_TIMEOUT_S = 120  # for a cell's output to arrive after its reply
+BEGIN = monotonic()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = "no test begins after that; those that are left are skipped by name"
+    parser.addoption("--seconds", type=float, default=math.inf, help=text)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -19,10 +28,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.path.suffix != ".ipynb")
+    items.sort(key=_place)
     for item in items:
         if item.path.suffix == ".ipynb":  # nbval's 5 seconds are too few when the other worker has the cores
             item.output_timeout = OUTPUT_TIMEOUT_S
+
+
+def _place(item: pytest.Item) -> int:
+    """Where a test stands in the order of all."""
+    folder = item.path.relative_to(item.config.rootpath).parent.as_posix()
+    if item.path.suffix == ".ipynb":
+        return 0
+    return 1 if folder == "tests" or folder.startswith("tests/utils") else 2
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    limit = item.config.getoption("seconds")
+    if monotonic() - BEGIN > limit:
+        pytest.skip(f"not run, for {limit:.0f} s were over")
 
 
 @pytest.hookimpl(wrapper=True)
