@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import openvino as ov
 
+from utils.arm import worker
 from utils.models.inputs import drawn
 
 LENGTHS = (12, 64, 480, 4000)  # of dynamic axes: steps, or samples of sound
@@ -15,16 +16,18 @@ FACTORS = (14, 2, 3, 4, 5, 10, 80, 100, 120, 128, 160, 200, 240, 256, 300, 320, 
 LARGEST = 50_000_000  # numbers in an input
 
 
-def reference(model: ov.Model, compiled: ov.CompiledModel) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Inputs that the model takes, and its outputs, none of which is empty. Raises ValueError where none of the sizes
-    fit."""
+def reference(model: ov.Model) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Inputs that the model takes, and its outputs on this processor in f32, none of which is empty. Raises ValueError
+    where none of the sizes fit."""
+    tried = worker.compiled(model, "f32")
     for inputs in candidates(model):
         try:
-            outputs = [x.copy() for x in compiled(inputs).values()]
+            outputs = [x.copy() for x in tried(inputs).values()]
         except RuntimeError:  # lengths that do not fit together
             continue
         if all(x.size and (x.dtype.kind != "f" or np.isfinite(x).all()) for x in outputs):
-            return inputs, outputs
+            # Compiled anew: after a call that failed, later results may be wrong.
+            return inputs, [x.copy() for x in worker.compiled(model, "f32")(inputs).values()]
     raise ValueError("no sizes of its inputs were found that fit together")
 
 
