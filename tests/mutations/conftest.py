@@ -1,7 +1,5 @@
 """`pytest tests/mutations --mutations=CASE` runs the mutations; without that option only the cheap tests are left."""
 
-import math
-
 import pytest
 
 from tests.mutations import runner
@@ -12,7 +10,6 @@ GROUPS = pytest.StashKey[set[str]]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     options = "a notebook or `utils`; `all`; or `changed`: those that differ from main, on main those of the last day"
     parser.addoption("--mutations", default="", metavar="CASE", help=f"break the code and see tests fail. {options}")
-    parser.addoption("--mutations-seconds", type=float, default=math.inf, help="no mutation begins after that")
 
 
 def pytest_configure(config: pytest.Config) -> None:

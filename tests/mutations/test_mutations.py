@@ -76,7 +76,7 @@ def test_the_named_tests_are_there():
 @every_mutation
 def test_the_named_test_turns_red_by_a_wrong_value(group, name, request):
     test = MUTATIONS[group, name]["test"]
-    limit = request.config.getoption("mutations_seconds")
+    limit = request.config.getoption("seconds")
     found, output = outcomes(group, limit)
     if output:
         assert found.get("", {}).get(test) == {"outcome": "passed", "exceptions": []}, output
