@@ -10,7 +10,9 @@ import pytest
 from utils import compare, report
 
 
-def check(case: str, quality: ModuleType, stubs: Mapping[str, object], folder: Path) -> list[dict]:
+def check(
+    case: str, quality: ModuleType, stubs: Mapping[str, object], folder: Path, part: str | None = None
+) -> list[dict]:
     """Run `quality.main()` and compare what it writes with the stored examination, whose rows are returned.
 
     stubs: what stands in place of names of the module during the run, such as "Reference" or "convert.prepare".
@@ -22,8 +24,8 @@ def check(case: str, quality: ModuleType, stubs: Mapping[str, object], folder: P
             owner, _, attribute = name.rpartition(".")
             patch.setattr(attrgetter(owner)(quality) if owner else quality, attribute, stub)
         quality.main()
-        written = report.examination(case)["quality"]
-    stored = report.examination(case)["quality"]
+        written = report.examination(case, part)["quality"]
+    stored = report.examination(case, part)["quality"]
     compare.check(stored)
     for field in ("metric", "precision", "control"):
         assert [row.get(field) for row in stored] == [row.get(field) for row in written]

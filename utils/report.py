@@ -57,10 +57,11 @@ def save(
     speed: Iterable[Mapping],
     notes: Mapping | None = None,
     folder: str | Path | None = None,
+    part: str | None = None,
     date: str | None = None,
 ) -> Path:
-    """Write `<folder>/<case>.json` and return its path; the folder is RESULTS_DIR, or `results` in the
-    repository.
+    """Write `<folder>/<case>.json` or `<case>-<part>.json` and return its path; the folder is RESULTS_DIR, or `results`
+    in the repository.
 
     `notes` maps names to numbers or short texts (limits of the machine, background load), shown below the
     speed table. `date` is YYYY-MM-DD, for benchmarks. Each row's `pass` is computed here. Raises
@@ -82,7 +83,7 @@ def save(
     }
     results = json.loads(json.dumps(results, default=_plain))
     validate(results, case)
-    path = Path(folder or os.environ.get("RESULTS_DIR") or ROOT / "results") / f"{case}.json"
+    path = Path(folder or os.environ.get("RESULTS_DIR") or ROOT / "results") / _file(case, part)
     _write(path, json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     return path
 
@@ -98,21 +99,26 @@ def save_bench(case: str, speed: Iterable[Mapping], notes: Mapping) -> Path:
     return _announced(save(case, model="tiny", device="CPU", **measured, folder=BENCH, date=day))
 
 
-def save_examination(case: str, model: str, quality: Iterable[Mapping]) -> Path:
+def save_examination(case: str, model: str, quality: Iterable[Mapping], part: str | None = None) -> Path:
     """Write the quality rows that were measured today on the CPU to EXAMINATIONS; prints and returns the path.
 
-    Raises AssertionError, after writing, when a row fails.
+    part: the name of rows that are measured by themselves, and have a file of their own. Raises AssertionError, after
+    writing, when a row fails.
     """
     quality, day = list(quality), calendar.today().isoformat()
     measured = {"parity": [], "quality": quality, "speed": []}
-    path = _announced(save(case, model=model, device="CPU", **measured, folder=EXAMINATIONS, date=day))
+    path = _announced(save(case, model=model, device="CPU", **measured, folder=EXAMINATIONS, part=part, date=day))
     compare.check(quality)
     return path
 
 
-def examination(case: str) -> dict:
+def examination(case: str, part: str | None = None) -> dict:
     """What `save_examination` wrote last. Raises InvalidResults when it cannot be read."""
-    return load(EXAMINATIONS / f"{case}.json")
+    return load(EXAMINATIONS / _file(case, part))
+
+
+def _file(case: str, part: str | None) -> str:
+    return f"{case}-{part}.json" if part else f"{case}.json"
 
 
 def amend(path: str | Path, prefix: str, notes: Mapping) -> Path:
@@ -324,9 +330,15 @@ def _entries(root: Path) -> list[readmes.Entry]:
 
 def _sources(case: str, folder: Path) -> list[readmes.Source]:
     """What was measured of a notebook: by an examination, the notebook itself and `make bench`, as far as it was."""
-    places = {EXAMINATIONS.name: "bench", ".": "run", BENCH.name: "bench"}
-    files = {folder / place / f"{case}.json": f"make {command} CASE={case}" for place, command in places.items()}
-    return [(command, load(path)) for path, command in files.items() if path.is_file()]
+    name = _file(case, None)
+    parts = {file: "bench" for file in sorted((folder / EXAMINATIONS.name).glob(_file(case, "*")))}
+    files = {
+        folder / EXAMINATIONS.name / name: "bench",
+        **parts,
+        folder / name: "run",
+        folder / BENCH.name / name: "bench",
+    }
+    return [(f"make {command} CASE={case}", load(path)) for path, command in files.items() if path.is_file()]
 
 
 def _stored(path: Path) -> dict:

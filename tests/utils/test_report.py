@@ -138,15 +138,26 @@ def test_a_benchmark_is_dated_and_says_where_it_is(tmp_path, monkeypatch, capsys
 
 
 def test_an_examination_is_dated_and_must_pass(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(report, "EXAMINATIONS", tmp_path)
+    monkeypatch.setattr(report, "EXAMINATIONS", tmp_path / "examination")
     path = report.save_examination("toy", "tiny", QUALITY)
     results = report.examination("toy")
-    assert path == tmp_path / "toy.json" and results["date"] > "2026-01-02" and "toy.json" in capsys.readouterr().out
+    assert path == tmp_path / "examination/toy.json" and results["date"] > "2026-01-02"
+    assert "toy.json" in capsys.readouterr().out
     assert (results["model"], results["quality"]) == ("tiny", json.loads(json.dumps(QUALITY)))
     worse = compare.quality("perplexity", "INT4", 15.0, 12.0, 14.0, "lower")
     with pytest.raises(AssertionError, match="perplexity at INT4 is 15"):
         report.save_examination("toy", "tiny", [*QUALITY, worse])
     assert len(report.examination("toy")["quality"]) == len(QUALITY) + 1
+
+
+def test_a_part_of_an_examination_is_a_source_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "EXAMINATIONS", tmp_path / "examination")
+    report.save_examination("toy", "tiny", QUALITY)
+    path = report.save_examination("toy", "tiny", QUALITY[:3], part="answers")
+    assert path.name == "toy-answers.json" and len(report.examination("toy", "answers")["quality"]) == 3
+    sources = report._sources("toy", tmp_path)
+    assert [len(results["quality"]) for _, results in sources] == [len(QUALITY), 3]
+    assert {command for command, _ in sources} == {"make bench CASE=toy"}
 
 
 def test_notes_measured_later_join_the_others(tmp_path):
