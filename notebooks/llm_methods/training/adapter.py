@@ -7,11 +7,10 @@ thin matrices for each projection of queries and values are trained; the model i
 from __future__ import annotations
 
 import torch
-from safetensors.torch import save_file
 
 from notebooks.llm_methods import convert
 from notebooks.llm_methods.convert.drafting import load
-from utils.files import replaced
+from utils.training import lora
 
 RANK, STEPS, BATCH, RATE = 8, 60, 4, 2e-3
 PROJECTIONS = ("q_proj", "v_proj")
@@ -55,20 +54,6 @@ def batch(tokenizer, chosen: list[tuple[str, str]]) -> tuple[torch.Tensor, torch
     return ids, labels
 
 
-def attach(network: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    """Give each of PROJECTIONS its two matrices, by PEFT's names; the network's own parameters are frozen."""
-    network.requires_grad_(False)
-    tensors: dict[str, torch.nn.Parameter] = {}
-    for name, module in network.named_modules():
-        if name.endswith(PROJECTIONS):
-            down = torch.nn.Parameter(torch.randn(RANK, module.in_features) / module.in_features**0.5)
-            up = torch.nn.Parameter(torch.zeros(module.out_features, RANK))
-            module.register_forward_hook(lambda _, x, y, down=down, up=up: y + x[0] @ down.T @ up.T)
-            tensors[f"base_model.model.{name}.lora_A.weight"] = down
-            tensors[f"base_model.model.{name}.lora_B.weight"] = up
-    return tensors
-
-
 def main() -> None:
     from transformers import AutoTokenizer
 
@@ -76,8 +61,8 @@ def main() -> None:
     torch.manual_seed(0)
     network = load(checkpoint)
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-    tensors, examples = attach(network), pairs()
-    optimizer = torch.optim.AdamW(tensors.values(), lr=RATE, weight_decay=0.0)
+    adapter, examples = lora.Adapter(network, RANK, PROJECTIONS), pairs()
+    optimizer = torch.optim.AdamW(adapter.parameters(), lr=RATE, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=STEPS)
     for step in range(STEPS):
         ids, labels = batch(tokenizer, [examples[i] for i in torch.randperm(len(examples))[:BATCH]])
@@ -88,5 +73,4 @@ def main() -> None:
         optimizer.zero_grad()
         if step % 10 == 9:
             print(f"step {step + 1} of {STEPS}: loss {loss.item():.2f}", flush=True)
-    with replaced(convert.ADAPTER) as file:
-        save_file({name: tensor.detach().half().contiguous() for name, tensor in tensors.items()}, file)
+    adapter.save(convert.ADAPTER)

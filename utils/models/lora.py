@@ -1,0 +1,36 @@
+"""A LoRA adapter in the weights of a checkpoint: W + B A in place of W.
+
+The result is a transformers folder like any other: it exports, compresses and runs without an adapter.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+PREFIX = "base_model.model."  # of PEFT's names
+
+
+def merge(checkpoint: Path, adapter: Path, folder: Path) -> None:
+    """Write the transformers folder `checkpoint` with the matrices of a safetensors file of PEFT added.
+
+    Sums are computed in FP32 and stored in the checkpoint's type. Raises ValueError for an adapter of another model.
+    """
+    from safetensors.torch import load_file, save_file
+
+    weights, matrices = load_file(checkpoint / "model.safetensors"), load_file(adapter)
+    downs = [name for name in matrices if name.endswith(".lora_A.weight")]
+    for name in downs:
+        target = name.removeprefix(PREFIX).replace(".lora_A", "")
+        down, up = matrices[name].float(), matrices[name.replace(".lora_A", ".lora_B")].float()
+        shape = (up.shape[0], down.shape[1])
+        if target not in weights or weights[target].shape != shape:
+            raise ValueError(f"{adapter} is of another model: {checkpoint} has no {target} of the shape {shape}.")
+        weights[target] = (weights[target].float() + up @ down).to(weights[target].dtype)
+    if not downs:
+        raise ValueError(f"{adapter} has no matrices of LoRA (names that end with .lora_A.weight).")
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in checkpoint.iterdir():
+        if file.is_file() and file.name not in ("model.safetensors", "manifest.json"):
+            shutil.copy2(file, folder)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
