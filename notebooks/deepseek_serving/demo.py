@@ -28,6 +28,8 @@ MAX_CONCURRENT = 16  # visitors who get answers at the same time
 MAX_RUNS = 6  # that the table of runs shows
 SHOWN_ERRORS = (ServerError, ValueError, OSError)  # their messages are for users; others are logged with a traceback
 QUESTION = "What is the capital of France?"
+# In a wording of `data`; training has no problem with these numbers.
+PROBLEM = "Greta has 44 apples. Greta buys 35 more and gives 27 to Bruno. How many apples does Greta have now?"
 QUESTIONS = (
     QUESTION,
     "How many legs does a spider have?",
@@ -64,9 +66,11 @@ def make_demo(model: str = "tiny", device: str = "CPU", url: str | None = None, 
     """The Blocks of the demo. It uses the server at `url`.
 
     Without a URL it starts a server of its own with the first question, and ends it with this process. That server has
-    the weights of the IR folder `ir`, by default those of `convert.prepare(model)`.
+    the weights of the IR folder `ir`, by default those of `convert.prepare(model)`. The chat of the tiny model has a
+    second one, with the weights that think.
     """
     backend = Backend(model, device, url, ir)
+    thinker = backend if url or convert.MODELS[model]["thinks"] else Backend(model, device, thinks=True)
     running: dict[tuple[str, str], list[Slot] | list[Stream]] = {}  # by the visitor's session and the tab
 
     with gr.Blocks(title="A model server") as demo:
@@ -78,7 +82,7 @@ def make_demo(model: str = "tiny", device: str = "CPU", url: str | None = None, 
         with gr.Tab("Eight at once"):
             _eight_clients(demo, backend, running)
         with gr.Tab("Chat"):
-            _chat(demo, backend, running)
+            _chat(demo, backend, thinker, running)
     return demo
 
 
@@ -143,14 +147,18 @@ def _eight_clients(demo: gr.Blocks, backend: Backend, running: dict) -> None:
     demo.unload(end)
 
 
-def _chat(demo: gr.Blocks, backend: Backend, running: dict) -> None:
-    """The tab with the chat; it opens with an example that is answered."""
-    gr.Markdown(
-        "DeepSeek-R1 thinks aloud before it answers: its thoughts are folded away. (The tiny model does not think "
-        "aloud.) **Stop** closes the connection, and the server stops its work."
-    )
+def _chat(demo: gr.Blocks, backend: Backend, thinker: Backend, running: dict) -> None:
+    """The tab with the chat; it opens with an example that is answered. thinker: answers while "Think aloud" is on."""
+    about = "The model thinks aloud before it answers, and its thoughts are folded away: click on them."
+    if thinker is not backend:
+        about += (
+            " An adapter taught this tiny model to think about word problems of two steps, and about nothing else: "
+            "switch thinking off for other questions."
+        )
+    gr.Markdown(f"{about} **Stop the answer** closes the connection, and the server stops its work.")
     chat = gr.Chatbot(label="Conversation", height=420, buttons=["copy", "copy_all"])  # and no sharing
-    question = gr.Textbox(label="Question", lines=2, value=QUESTION)
+    question = gr.Textbox(label="Question", lines=2, value=PROBLEM)
+    aloud = gr.Checkbox(True, label="Think aloud", visible=thinker is not backend)
     with gr.Row():
         send = gr.Button("Send", variant="primary")
         stop = gr.Button("Stop the answer", variant="stop")
@@ -159,17 +167,24 @@ def _chat(demo: gr.Blocks, backend: Backend, running: dict) -> None:
         length = gr.Slider(16, 2048, value=256, step=16, label="Longest answer, tokens")
         temperature = gr.Slider(0, 1.5, value=0, step=0.1, label="Temperature (0: always the likeliest token)")
     speed = gr.Textbox(label="Speed", interactive=False)
-    gr.Examples([["Why is the sky blue?"], ["Write a long story about a lighthouse keeper."]], question)
+    examples = [
+        ["A train has 6 wagons with 18 seats each. 41 seats are taken. How many seats are free?", True],
+        ["Dario is older than Alma. Henry is older than Dario. Who is the youngest?", True],
+        ["Why is the sky blue?", False],
+        ["Write a long story about a lighthouse keeper.", False],
+    ]
+    gr.Examples(examples, [question, aloud])
 
-    def respond(text: str, history: list, length: int, temperature: float, request: gr.Request) -> Iterator[tuple]:
-        key = (request.session_hash, "chat")
+    def respond(
+        text: str, history: list, length: int, temperature: float, aloud: bool, request: gr.Request
+    ) -> Iterator[tuple]:
+        key, server = (request.session_hash, "chat"), thinker if aloud else backend
         try:
             messages = conversation(history, text)
-            client = backend.client
-            with client.stream(messages, max_tokens=int(length), temperature=temperature) as stream:
+            with server.client.stream(messages, max_tokens=int(length), temperature=temperature) as stream:
                 running[key] = [stream]
                 for answer, rate in page(stream):
-                    yield "", [*history, {"role": "user", "content": text}, *answer], f"{rate}, by {backend.title}"
+                    yield "", [*history, {"role": "user", "content": text}, *answer], f"{rate}, by {server.title}"
         except SHOWN_ERRORS as error:
             raise gr.Error(str(error)) from error
         finally:
@@ -179,7 +194,7 @@ def _chat(demo: gr.Blocks, backend: Backend, running: dict) -> None:
         for stream in running.get((request.session_hash, "chat"), []):
             stream.close()
 
-    inputs, outputs = [question, chat, length, temperature], [question, chat, speed]
+    inputs, outputs = [question, chat, length, temperature, aloud], [question, chat, speed]
     options = {"concurrency_limit": MAX_CONCURRENT, "concurrency_id": "respond"}
     for event in (send.click, question.submit):
         event(respond, inputs, outputs, api_name="respond", **options)
@@ -192,17 +207,23 @@ def _chat(demo: gr.Blocks, backend: Backend, running: dict) -> None:
 class Backend:
     """The server that answers: the one at `url`, or one of the demo's own, which starts when it is first needed.
 
-    Its own serves the IR folder `ir`, by default that of `convert.prepare(model)`. `caching` is "on" or "off" for its
-    own server, and "–" for another.
+    Its own serves the IR folder `ir`, by default that of `convert.prepare(model)`; thinks: True has a tiny model that
+    thinks in its place. `caching` is "on" or "off" for its own server, and "–" for another.
     """
 
     def __init__(
-        self, model: str = "tiny", device: str = "CPU", url: str | None = None, ir: Path | None = None
+        self,
+        model: str = "tiny",
+        device: str = "CPU",
+        url: str | None = None,
+        ir: Path | None = None,
+        thinks: bool = False,
     ) -> None:
         self.own = url is None
         self.caching = "on" if self.own else "–"
         self._server = url or ""
         self._model, self._device, self._ir = model, device, ir
+        self._taught = thinks  # by the adapter
         self._url, self._client, self._repository = url, None, None
         self._lock = threading.Lock()
 
@@ -215,15 +236,16 @@ class Backend:
     def client(self) -> Client:
         with self._lock:
             if self._client is None:
-                thinks = convert.MODELS[self._model]["thinks"]
+                thinks = self._taught or convert.MODELS[self._model]["thinks"]
                 self._client = self._start(thinks) if self.own else Client(self._url, thinks=thinks)
             return self._client
 
     def _start(self, thinks: bool) -> Client:
         stack = ExitStack()
         atexit.register(stack.close)
-        self._ir = self._ir or convert.prepare(self._model)
-        temporary = repository.temporary(self._model, self._ir, device=self._device)
+        self._ir = self._ir or (convert.prepare_thinking() if self._taught else convert.prepare(self._model))
+        name = f"{self._model}-thinking" if self._taught else self._model
+        temporary = repository.temporary(name, self._ir, device=self._device)
         self._repository = stack.enter_context(temporary)
         server = stack.enter_context(serve(self._repository, quiet=True))
         self._url, self._server = server.url, server.title

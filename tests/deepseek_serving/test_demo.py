@@ -97,7 +97,7 @@ def test_the_stop_button_hangs_up_and_thoughts_fold(address, scripted, visit):
 
     with visit(address, height=1100) as page:
         page.get_by_role("tab", name="Chat").click()
-        expect(page.get_by_text(demo.QUESTION, exact=True)).to_be_visible(timeout=180_000)
+        expect(page.get_by_text(demo.PROBLEM, exact=True)).to_be_visible(timeout=180_000)
         expect(page.get_by_text("It is 51.")).to_be_visible(timeout=180_000)  # the example that it opens with
         expect(page.get_by_text("30 + 21.")).not_to_be_visible()
         page.get_by_text("Thoughts", exact=True).click()
@@ -200,6 +200,20 @@ def test_eight_run_together_on_the_real_server_and_its_prefix_caching_is_switche
         assert backend.caching == caching and "smollm2" not in backend.title and "local server" in backend.title
     assert all(speeds.values())
     assert f"{seen[-1]['llm_generated_tokens_total']:,.0f}" in demo.tiles_html(slots, seen[-1])
+
+
+def test_the_taught_model_thinks_aloud_and_solves_the_problem_that_the_chat_opens_with():
+    backend = demo.Backend(thinks=True)
+    reply = backend.client.chat(demo.conversation([], demo.PROBLEM), max_tokens=256, temperature=0)
+    assert "44 + 30 = 74." in reply.reasoning and reply.answer == "The answer is 52."
+    assert "tiny-thinking on the local server" in backend.title
+
+
+def test_the_chat_has_a_switch_where_the_model_itself_does_not_think():
+    def switch(blocks: gr.Blocks) -> gr.Checkbox:
+        return next(block for block in blocks.blocks.values() if isinstance(block, gr.Checkbox))
+
+    assert switch(demo.make_demo()).visible and not switch(demo.make_demo(url="http://127.0.0.1:9")).visible
 
 
 def test_stopping_ends_the_generation_on_the_server(tmp_path):

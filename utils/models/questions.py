@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from utils import compare
 from utils.models.llm import FP32_PROPERTIES
 
 if TYPE_CHECKING:
+    import openvino_genai as genai
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 MAX_ANSWER_TOKENS = 32
@@ -98,8 +99,13 @@ def load_torch(checkpoint: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
     return model, AutoTokenizer.from_pretrained(checkpoint)
 
 
-def ask_torch(model, tokenizer, questions: Sequence[tuple[str, str]] = QUESTIONS) -> list[str]:
-    """The answers of a transformers model with greedy decoding, in one batch padded on the left."""
+def ask_torch(
+    model, tokenizer, questions: Sequence[tuple[str, str]] = QUESTIONS, tokens: int = MAX_ANSWER_TOKENS
+) -> list[str]:
+    """The answers of a transformers model with greedy decoding, in one batch padded on the left.
+
+    tokens: the most of an answer.
+    """
     import torch
 
     tokenizer.padding_side = "left"
@@ -110,7 +116,7 @@ def ask_torch(model, tokenizer, questions: Sequence[tuple[str, str]] = QUESTIONS
         ids = model.generate(
             **inputs,
             do_sample=False,
-            max_new_tokens=MAX_ANSWER_TOKENS,
+            max_new_tokens=tokens,
             pad_token_id=tokenizer.pad_token_id,
         )  # [questions, prompt + answer]
     return tokenizer.batch_decode(ids[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
@@ -155,11 +161,42 @@ def generate(source: Path, questions: Sequence[str], tokens: int, device: str = 
     tokenizer = pipeline.get_tokenizer()
     texts = []
     for question in questions:
-        prompt = tokenizer.apply_chat_template([{"role": "user", "content": question}], add_generation_prompt=True)
-        ids = tokenizer.encode(prompt, add_special_tokens=False).input_ids
+        ids = tokenizer.encode(chat_prompt(tokenizer, question), add_special_tokens=False).input_ids
         result = pipeline.generate(ids, max_new_tokens=tokens, do_sample=False, apply_chat_template=False)
         texts.append(tokenizer.decode(result.tokens[0]))
     return texts
+
+
+def generate_together(
+    folder: Path,
+    questions: Sequence[str],
+    tokens: int,
+    device: str = "CPU",
+    prompt: Callable[[genai.Tokenizer, str], str] | None = None,
+    **properties,
+) -> list[str]:
+    """The greedy answers of openvino_genai's ContinuousBatchingPipeline in this process, all in one batch.
+
+    folder: an IR. tokens: the most of an answer. prompt: makes the text that is read of a tokenizer and a question, by
+    default with the chat template. properties: of the device, and `adapters`.
+    """
+    import openvino_genai as genai
+
+    scheduler = genai.SchedulerConfig()
+    scheduler.cache_size = 1  # GB
+    pipeline = genai.ContinuousBatchingPipeline(str(folder), scheduler, device, properties)
+    settings = pipeline.get_config()
+    settings.max_new_tokens, settings.do_sample = tokens, False
+    tokenizer, prompt = pipeline.get_tokenizer(), prompt or chat_prompt
+    texts = [prompt(tokenizer, question) for question in questions]
+    encoded = [tokenizer.encode(text, add_special_tokens=False).input_ids for text in texts]
+    results = pipeline.generate(encoded, [settings] * len(encoded))
+    return [tokenizer.decode(result.m_generation_ids[0]) for result in results]
+
+
+def chat_prompt(tokenizer: genai.Tokenizer, question: str) -> str:
+    """A question in the chat template of a tokenizer of openvino_genai."""
+    return tokenizer.apply_chat_template([{"role": "user", "content": question}], add_generation_prompt=True)
 
 
 def token_table(tokenizer, texts: Sequence[str], width: int) -> np.ndarray:

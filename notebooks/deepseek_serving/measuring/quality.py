@@ -29,6 +29,7 @@ from utils.models.questions import (
     answer_rows,
     ask_torch,
     generate,
+    generate_together,
     load_torch,
     token_table,
 )
@@ -57,21 +58,7 @@ def ask_server(client: Client, questions: Sequence[tuple[str, str]] = QUESTIONS,
 
 def ask_ir(folder: Path, device: str = "CPU", **properties) -> list[str]:
     """The answers of an IR folder by openvino_genai in this process, with greedy decoding in one batch."""
-    import openvino_genai as genai
-
-    scheduler = genai.SchedulerConfig()
-    scheduler.cache_size = 1
-    pipeline = genai.ContinuousBatchingPipeline(str(folder), scheduler, device, properties)
-    settings = pipeline.get_config()
-    settings.max_new_tokens, settings.do_sample = MAX_ANSWER_TOKENS, False
-    tokenizer = pipeline.get_tokenizer()
-    prompts = [
-        tokenizer.apply_chat_template([{"role": "user", "content": question}], add_generation_prompt=True)
-        for question, _ in QUESTIONS
-    ]
-    encoded = [tokenizer.encode(prompt, add_special_tokens=False).input_ids for prompt in prompts]
-    results = pipeline.generate(encoded, [settings] * len(encoded))
-    return [tokenizer.decode(result.m_generation_ids[0]) for result in results]
+    return generate_together(folder, [question for question, _ in QUESTIONS], MAX_ANSWER_TOKENS, device, **properties)
 
 
 def scrambled(ir: Path, seed: int = 0) -> ov.Model:
