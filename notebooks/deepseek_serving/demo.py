@@ -149,7 +149,7 @@ def _eight_clients(demo: gr.Blocks, backend: Backend, running: dict) -> None:
 
 def _chat(demo: gr.Blocks, backend: Backend, thinker: Backend, running: dict) -> None:
     """The tab with the chat; it opens with an example that is answered. thinker: answers while "Think aloud" is on."""
-    about = "The model thinks aloud before it answers, and its thoughts are folded away: click on them."
+    about = "Thoughts of a model that thinks aloud before it answers are folded away: click on them."
     if thinker is not backend:
         about += (
             " An adapter taught this tiny model to think about word problems of two steps, and about nothing else: "

@@ -36,7 +36,8 @@ def test_the_examination_has_every_precision_and_the_stored_one_passes(tmp_path)
 
     stubs = {
         "solve": solve,
-        "solve_by_torch": lambda checkpoint, problems: solve(checkpoint, problems),
+        "load_torch": lambda checkpoint: (checkpoint, None),
+        "solve_by_torch": lambda network, tokenizer, problems: solve(network, problems),
         "convert.prepare_thinking": lambda precision: precision,
         "convert.thinking_checkpoint": lambda: "merged",
         "convert.prepare": lambda *_: "plain",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from notebooks.deepseek_serving import convert, data
 from notebooks.deepseek_serving.data import Problem
+from notebooks.deepseek_serving.pipeline import OPEN
 from utils import compare, report
 from utils.models.llm import FP32_PROPERTIES
 from utils.models.questions import ask_torch, chat_prompt, generate_together, load_torch, token_table
@@ -28,14 +29,13 @@ def solve(
 ) -> list[str]:
     """The replies of an IR folder with greedy decoding in one batch; thinks: False puts empty thoughts before each.
 
-    properties: of the device; with `adapters`, the chat template of the folder gets the <think> of the merged model.
+    properties: of the device; with `adapters`, the prompt ends with <think>, as the template of the merged model does.
     """
+    begin = f"{OPEN}\n" if "adapters" in properties else ""
+    end = "" if thinks else convert.NO_THOUGHTS
 
     def prompt(tokenizer, question: str) -> str:
-        template = tokenizer.get_original_chat_template()
-        if "adapters" in properties and convert.THINKING_TURN not in template:  # for the first question
-            tokenizer.set_chat_template(convert.thinking_template(template))
-        return chat_prompt(tokenizer, question) + ("" if thinks else convert.NO_THOUGHTS)
+        return chat_prompt(tokenizer, question) + begin + end
 
     return generate_together(folder, [own.question for own in problems], TOKENS, device, prompt, **properties)
 
@@ -45,9 +45,8 @@ def count_right(replies: Sequence[str], problems: Sequence[Problem]) -> int:
     return sum(own.is_right(reply.rpartition("</think>")[2]) for reply, own in zip(replies, problems, strict=True))
 
 
-def solve_by_torch(checkpoint: Path, problems: Sequence[Problem], at_once: int = 24) -> list[str]:
-    """The replies of a transformers folder in FP32, with greedy decoding."""
-    network, tokenizer = load_torch(checkpoint)
+def solve_by_torch(network, tokenizer, problems: Sequence[Problem], at_once: int = 24) -> list[str]:
+    """The replies of a transformers model with greedy decoding."""
     parts = [problems[start : start + at_once] for start in range(0, len(problems), at_once)]
     asked = [[(own.question, own.answer) for own in part] for part in parts]
     return [reply for part in asked for reply in ask_torch(network, tokenizer, part, TOKENS)]
@@ -78,32 +77,31 @@ def rows(
     return made
 
 
-def examine(checkpoint: Path, ir: Path, plain: Path | None, precision: str, device: str = "CPU") -> list[dict]:
-    """The rows of the notebook: a problem of every third wording.
-
-    checkpoint and ir: of the model that thinks. plain: the IR without the adapter, if there is one.
-    """
-    problems = data.examination(each=1)[::3]
-    replies, controls = {precision: solve(ir, problems, device)}, _controls(ir, plain, problems, device)
-    return rows(problems, replies, solve_by_torch(checkpoint, problems), controls)
+def examine(device: str = "CPU") -> list[dict]:
+    """The rows of the notebook, at INT8: a problem of every third wording."""
+    problems, ir = data.examination(each=1)[::3], convert.prepare_thinking("INT8")
+    expected = solve_by_torch(*load_torch(convert.thinking_checkpoint()), problems)
+    return rows(problems, {"INT8": solve(ir, problems, device)}, expected, _controls(ir, problems, device))
 
 
 def examine_all() -> list[dict]:
     """Rows of all problems, at every precision; and of problems in a wording that training never has."""
     folders = {precision: convert.prepare_thinking(precision) for precision in convert.PRECISIONS}
-    checkpoint, plain = convert.thinking_checkpoint(), convert.prepare("tiny", "FP16")
+    reference = load_torch(convert.thinking_checkpoint())
     problems, others = data.examination(), data.examination(data.OTHER_WORDINGS, 15)
     replies = {precision: solve(folder, problems) for precision, folder in folders.items()}
-    made = rows(problems, replies, solve_by_torch(checkpoint, problems), _controls(folders["FP16"], plain, problems))
+    made = rows(problems, replies, solve_by_torch(*reference, problems), _controls(folders["FP16"], problems))
     replies = {precision: solve(folder, others) for precision, folder in folders.items()}
     metric = "right answers of {} in a wording that was not trained"
-    return made + rows(others, replies, solve_by_torch(checkpoint, others), {}, metric, convert.PRECISIONS)
+    return made + rows(others, replies, solve_by_torch(*reference, others), {}, metric, convert.PRECISIONS)
 
 
-def _controls(ir: Path, plain: Path | None, problems: Sequence[Problem], device: str = "CPU") -> dict[str, list[str]]:
-    """The replies of an IR without thoughts, and those of the IR without the adapter."""
-    made = {"answers without thoughts": solve(ir, problems, device, thinks=False)}
-    return made | ({"SmolLM2 without the adapter": solve(plain, problems, device)} if plain else {})
+def _controls(ir: Path, problems: Sequence[Problem], device: str = "CPU") -> dict[str, list[str]]:
+    """The replies of an IR without thoughts, and those of the model without the adapter."""
+    return {
+        "answers without thoughts": solve(ir, problems, device, thinks=False),
+        "SmolLM2 without the adapter": solve(convert.prepare("tiny", "FP16"), problems, device),
+    }
 
 
 def parity(device: str = "CPU") -> list[dict]:
@@ -111,8 +109,8 @@ def parity(device: str = "CPU") -> list[dict]:
     import openvino_genai as genai
 
     problems = data.examination(each=1)[:PARITY_PROBLEMS]
-    _, tokenizer = load_torch(convert.thinking_checkpoint())
-    expected = solve_by_torch(convert.thinking_checkpoint(), problems, at_once=1)
+    network, tokenizer = load_torch(convert.thinking_checkpoint())
+    expected = solve_by_torch(network, tokenizer, problems, at_once=1)
     merged = solve(convert.prepare_thinking("FP16"), problems, device, **FP32_PROPERTIES)
     adapters = genai.AdapterConfig(genai.Adapter(str(convert.ADAPTER)), 1.0)
     loaded = solve(convert.prepare("tiny", "FP16"), problems, device, adapters=adapters, **FP32_PROPERTIES)
