@@ -136,8 +136,8 @@ def describe(row: Mapping) -> str:
 
 
 def below_goal(row: Mapping) -> bool:
-    """Whether a row misses its goal, and passes its threshold or has none."""
-    return passes(row) is not False and "goal" in row and not passes({**row, "threshold": row["goal"]})
+    """Whether a row passes its threshold but misses its goal."""
+    return bool(passes(row)) and "goal" in row and not passes({**row, "threshold": row["goal"]})
 
 
 def show(rows: Iterable[Mapping]) -> Table:
