@@ -1,4 +1,5 @@
-"""Training of the tiny checkpoints: a loop that saves its state and goes on from it, and BF16 where that is faster."""
+"""Training of the tiny checkpoints: a loop that saves its state and goes on from it, on a GPU where there is one, and
+BF16 where that is faster."""
 
 from __future__ import annotations
 
@@ -19,6 +20,14 @@ from utils.training.muon import Muon
 
 SAVE_EVERY = 250  # steps
 MUON_RATE_FACTOR = 2.0  # Muon's learning rate divided by AdamW's
+
+
+def begin(seed: int = 0) -> None:
+    """Seed PyTorch; where there is a GPU, all that is made from now on is made there, and matrices multiply in TF32."""
+    if torch.cuda.is_available():
+        torch.set_default_device("cuda")
+        torch.set_float32_matmul_precision("high")
+    torch.manual_seed(seed)
 
 
 def optimise(

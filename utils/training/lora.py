@@ -28,12 +28,16 @@ ALL = (*ATTENTION, "gate_proj", "up_proj", "down_proj")
 class Adapter(nn.Module):
     """The low-rank matrices of the linear layers of `network` whose names end with one of `projections`.
 
-    They begin without effect. The network's own parameters are frozen.
+    They begin without effect. The network's own parameters are frozen, but for those of the layers named in `whole`.
     """
 
-    def __init__(self, network: nn.Module, rank: int, projections: Sequence[str] = ALL) -> None:
+    def __init__(
+        self, network: nn.Module, rank: int, projections: Sequence[str] = ALL, whole: Sequence[str] = ()
+    ) -> None:
         super().__init__()
         network.requires_grad_(False)
+        self.whole_names = whole
+        self.whole = nn.ModuleList(network.get_submodule(name).requires_grad_() for name in whole)
         self.names, self.downs, self.ups = [], nn.ParameterList(), nn.ParameterList()
         for name, layer in network.named_modules():
             if name.endswith(tuple(projections)):
@@ -45,8 +49,10 @@ class Adapter(nn.Module):
                 self.ups.append(up)
 
     def tensors(self) -> dict[str, Tensor]:
-        """The matrices by PEFT's names: lora_A [rank, inputs] and lora_B [outputs, rank], in FP16."""
+        """In FP16, by PEFT's names: matrices lora_A [rank, inputs] and lora_B [outputs, rank], and whole layers."""
         named = {}
+        for name, layer in zip(self.whole_names, self.whole, strict=True):
+            named |= {f"base_model.model.{name}.{own}": x.half() for own, x in layer.state_dict().items()}
         for name, down, up in zip(self.names, self.downs, self.ups, strict=True):
             named[f"base_model.model.{name}.lora_A.weight"] = down.detach().half().contiguous()
             named[f"base_model.model.{name}.lora_B.weight"] = up.detach().half().contiguous()

@@ -87,6 +87,20 @@ def test_a_merged_checkpoint_computes_what_network_and_adapter_compute(tmp_path)
     assert (tmp_path / "merged/chat_template.jinja").read_text(encoding="utf-8") == "{{ messages }}"
 
 
+def test_a_whole_layer_is_trained_saved_and_merged(tmp_path):
+    network, ids = small(), torch.arange(12)[None]
+    network.config.tie_word_embeddings = False
+    network.save_pretrained(tmp_path / "plain")
+    adapter = lora.Adapter(network, 3, ("q_proj",), whole=("lm_head",))
+    assert sum(values.requires_grad for values in adapter.parameters()) == 2 * 2 + 1
+    with torch.no_grad():
+        network.lm_head.weight.mul_(2)
+    adapter.save(tmp_path / "adapter.safetensors")
+    merge(tmp_path / "plain", tmp_path / "adapter.safetensors", tmp_path / "merged")
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
+    torch.testing.assert_close(merged(ids).logits, network(ids).logits, atol=2e-2, rtol=1e-2)
+
+
 @pytest.mark.parametrize("change", ["another shape", "another name", "none"])
 def test_an_adapter_of_another_model_is_an_error(change, tmp_path):
     network = small()
