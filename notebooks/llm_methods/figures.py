@@ -262,6 +262,10 @@ def measured(rows: Mapping[str, Sequence[Mapping]]) -> str:
             left = [method for method in METHODS if method.kind == kind and method.name not in known]
             reasons = [{"name": method.name, "error": method.why or "not measured yet"} for method in left]
             parts.append(table([*rows[kind], *reasons], used, folded=title).markdown())
+            for cpu in dict.fromkeys(row["cpu"] for row in rows[kind] if "cpu" in row):
+                names = [row["name"] for row in rows[kind] if row.get("cpu") == cpu]
+                which = "All of these were" if len(names) == len(known) else f"{', '.join(names)}:"
+                parts.append(f"{which} measured on another processor, {cpu.partition(' (')[0]}.")
     return "\n\n".join(parts)
 
 

@@ -115,6 +115,20 @@ def test_three_of_four_questions_are_the_models_own():
     assert len({one.rng_seed for _, one in answers}) == 8 and all(one.ignore_eos for _, one in answers)
 
 
+def test_on_a_gpu_the_network_writes_as_many_tokens_and_cuts_at_the_end(teacher):
+    network, starts = deepcopy(teacher), [[1, 2, 3], [4], [5, 6]]
+    torch.manual_seed(0)
+    written = draft.write_with_torch(network, starts, [5, 7, 20], 1e-4, None)
+    assert [len(text) for text in written] == [5, 7, 20]
+    for start, text in zip(starts, written, strict=True):  # what stands before a shorter start has no influence
+        ids = torch.tensor([start])
+        options = {"attention_mask": torch.ones_like(ids), "max_new_tokens": len(text), "pad_token_id": 0}
+        assert network.generate(ids, do_sample=False, **options)[0, len(start) :].tolist() == text
+    end = written[2][4]
+    cut = draft.write_with_torch(network, starts, [5, 7, 20], 1e-4, end)[2]
+    assert cut == written[2][: written[2].index(end) + 1]
+
+
 def test_texts_that_are_there_are_not_written_again(tmp_path, monkeypatch):
     written = []
 

@@ -35,6 +35,14 @@ def test_a_method_without_a_measurement_has_its_reason():
     assert "| beam search | not measured yet |" in text and "| greedy | not measured yet |" not in text
 
 
+def test_rows_of_another_processor_are_named_below_their_table():
+    rows = [row("greedy", kind="decoding", tokens_per_s=50.0)]
+    rows.append(row("beam search", kind="decoding", tokens_per_s=9.0, cpu="Slow (family 1)"))
+    text = figures.measured({"decoding": rows})
+    assert text.endswith("</details>\n\nbeam search: measured on another processor, Slow.")
+    assert "All of these were measured on another processor, Slow." in figures.measured({"decoding": rows[1:]})
+
+
 def test_the_readme_has_the_tables_of_the_stored_rows():
     page = (ROOT / "notebooks" / "llm_methods" / "README.md").read_text(encoding="utf-8")
     assert figures.written(page, figures.stored()) == page, "run python -m notebooks.llm_methods.figures"

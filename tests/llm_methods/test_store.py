@@ -19,6 +19,19 @@ def test_a_row_is_in_the_file_as_soon_as_it_is_added(tmp_path):
     assert stored["date"] and stored["cpu"] and stored["openvino"]
 
 
+def test_a_row_of_another_processor_names_it(tmp_path, monkeypatch):
+    rows = Rows(tmp_path / "rows.json")
+    rows.add("weights", "NF4", {"perplexity": 30.1})
+    first = dict(rows.about)
+    monkeypatch.setattr("utils.bench.machine", lambda: {"cpu": "Slow (family 1)", "cores": 1})
+    rows.add("decoding", "greedy", {"tokens_per_s": 9.0})
+    assert rows.get("decoding", "greedy")["cpu"] == "Slow (family 1)" and "cpu" not in rows.get("weights", "NF4")
+    assert Rows(tmp_path / "rows.json").about == first
+    monkeypatch.undo()
+    rows.add("decoding", "greedy", {"tokens_per_s": 20.0})
+    assert "cpu" not in rows.get("decoding", "greedy")
+
+
 def test_what_was_not_measured_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="NF4 was not measured. Run `make bench"):
         Rows(tmp_path / "rows.json").get("weights", "NF4")

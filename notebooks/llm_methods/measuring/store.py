@@ -45,13 +45,19 @@ class Rows:
         return self.rows[kind, name]
 
     def add(self, kind: str, name: str, fields: Mapping) -> None:
-        """Put fields into a row, and write the file. A field of None removes what was there."""
+        """Put fields into a row, and write the file. A field of None removes what was there.
+
+        `about` says where the rows were measured. A row that another processor measured has that one's name as "cpu".
+        """
         row = self.rows.setdefault((kind, name), {"kind": kind, "name": name})
         row.update(fields)
-        self.rows[kind, name] = {key: value for key, value in row.items() if value is not None}
+        self.rows[kind, name] = {key: value for key, value in row.items() if value is not None and key != "cpu"}
         machine = bench.machine()
-        versions = {package: metadata.version(package) for package in VERSIONS}
-        self.about = {"date": date.today().isoformat(), "cpu": machine["cpu"], "cores": machine["cores"], **versions}
+        if self.about.get("cpu", machine["cpu"]) == machine["cpu"]:
+            versions = {package: metadata.version(package) for package in VERSIONS}
+            self.about = {"date": date.today().isoformat(), "cpu": machine["cpu"], "cores": machine["cores"], **versions}
+        else:
+            self.rows[kind, name]["cpu"] = machine["cpu"]
         with replaced(self.file) as partial:
             text = json.dumps(self.about | {"rows": list(self.rows.values())}, indent=1, ensure_ascii=False)
             partial.write_text(text + "\n", encoding="utf-8")

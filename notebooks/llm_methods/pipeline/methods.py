@@ -278,7 +278,7 @@ DECODINGS = (
               "A draft model guesses: the same model at 4 bits.", "draft_model", "a draft model"),
     _decoding("speculation, trained draft", "speculation", "dict(do_sample=False, num_assistant_tokens=3)",
               "A draft model guesses: four layers that were trained on the model's own answers.", "draft_model",
-              "a draft model", why="not trained yet: `python -m notebooks.llm_methods.training draft`, two hours"),
+              "a draft model"),
     _decoding("EAGLE-3", "speculation", "dict(do_sample=False, num_assistant_tokens=3)",
               "A draft of one layer guesses from the model's own hidden states.", "draft_model", "an EAGLE-3 draft",
               why="needs a draft that was trained on this model's hidden states; `main_export` writes one from a "

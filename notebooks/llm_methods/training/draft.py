@@ -27,7 +27,7 @@ from utils.bench import torch_precision
 from utils.files import replaced
 from utils.models.llm import tokenize
 from utils.models.llm_speed import load_torch
-from utils.training.loop import autocast, matrices, optimise
+from utils.training.loop import autocast, begin, matrices, optimise
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 WORK = paths.training_dir(__package__)
 LAYERS = (0, 10, 20, 29)
 TEXTS, TOKENS = 4096, 256  # dialogues, and tokens of each
-AT_ONCE = 64  # dialogues that are written at the same time, and stored in one file
+AT_ONCE = 256  # dialogues that are written at the same time, and stored in one file
 HELD_OUT = 64  # dialogues, the last ones
 QUESTION_TOKENS = 48  # at most, of a question that the model asks
 TEMPERATURES = {"question": 1.0, "answer": 0.5}  # various questions, and answers near greedy ones
@@ -46,15 +46,19 @@ SEED = 0
 
 
 class Writer:
-    """The model that talks to itself. folder: its IR."""
+    """The model that talks to itself. folder: its IR; on a GPU its transformers folder."""
 
     def __init__(self, folder: Path) -> None:
-        import openvino_genai as genai
         from transformers import AutoTokenizer
 
-        scheduler = genai.SchedulerConfig()
-        scheduler.cache_size = 1  # GB
-        self.pipeline = genai.ContinuousBatchingPipeline(str(folder), scheduler, "CPU", {})
+        if torch.cuda.is_available():
+            self.network = load_torch(folder, "BF16")
+        else:
+            import openvino_genai as genai
+
+            scheduler = genai.SchedulerConfig()
+            scheduler.cache_size = 1  # GB
+            self.pipeline = genai.ContinuousBatchingPipeline(str(folder), scheduler, "CPU", {})
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         self.books = tokenize(folder, "calibration")[0]  # token ids
 
@@ -93,6 +97,10 @@ class Writer:
         self, starts: Sequence[Sequence[int]], lengths: Sequence[int], what: str, seed: int, *, ignore_eos: bool
     ) -> list[list[int]]:
         """What the model writes after each start, all at once: so many tokens, or less without ignore_eos."""
+        if torch.cuda.is_available():
+            torch.manual_seed(seed)
+            end = None if ignore_eos else self.tokenizer.eos_token_id
+            return write_with_torch(self.network, starts, lengths, TEMPERATURES[what], end)
         import openvino as ov
         import openvino_genai as genai
 
@@ -103,6 +111,24 @@ class Writer:
             settings.append(genai.GenerationConfig(max_new_tokens=length, rng_seed=seed + i, **options))
             settings[-1].set_eos_token_id(self.tokenizer.eos_token_id)
         return [list(result.m_generation_ids[0]) for result in self.pipeline.generate(prompts, settings)]
+
+
+def write_with_torch(
+    network: PreTrainedModel,
+    starts: Sequence[Sequence[int]],
+    lengths: Sequence[int],
+    temperature: float,
+    end: int | None,
+) -> list[list[int]]:
+    """The same with a transformers model; end: the token after which a text is cut off."""
+    network.generation_config.eos_token_id = None  # so that all texts of a batch are written to their full length
+    longest = max(map(len, starts))
+    ids = torch.tensor([[0] * (longest - len(start)) + list(start) for start in starts])  # [texts, longest]
+    seen = torch.tensor([[0] * (longest - len(start)) + [1] * len(start) for start in starts])
+    options = {"do_sample": True, "temperature": temperature, "top_p": 0.95, "top_k": 0, "pad_token_id": 0}
+    written = network.generate(ids, attention_mask=seen, max_new_tokens=max(lengths), **options)[:, longest:].tolist()
+    texts = [own[:length] for own, length in zip(written, lengths, strict=True)]
+    return [own[: own.index(end) + 1] if end in own else own for own in texts]
 
 
 def write_texts(folder: Path, work: Path = WORK, count: int = TEXTS) -> np.ndarray:
@@ -144,7 +170,7 @@ def compared(student: PreTrainedModel, teacher: PreTrainedModel, texts: np.ndarr
     "loss": the Kullback-Leibler divergence of their probabilities of the next token, in nats. "agreement": the share of
     tokens after which both expect the same token most.
     """
-    ids = torch.from_numpy(texts).long()
+    ids = torch.tensor(texts, dtype=torch.long)
     with torch.no_grad():
         wanted = teacher(ids, use_cache=False).logits.flatten(0, 1).float()  # [tokens, vocabulary]
     with autocast():
@@ -162,9 +188,10 @@ def save(student: PreTrainedModel, file: Path) -> None:
 
 def main() -> None:
     """Write the texts, train, save, and print the agreement in texts that were held out."""
-    checkpoint = convert.checkpoint_folder()
-    int8 = named("INT8 asymmetric")
-    texts = write_texts(convert.prepare("tiny", int8.call, int8.name))
+    begin()
+    checkpoint, int8 = convert.checkpoint_folder(), named("INT8 asymmetric")
+    on_gpu = torch.cuda.is_available()
+    texts = write_texts(checkpoint if on_gpu else convert.prepare("tiny", int8.call, int8.name))
     teacher, student = load_torch(checkpoint, torch_precision()), load(checkpoint)
     prune(student, LAYERS)
     distil(student, teacher, texts[:-HELD_OUT], WORK / "draft.pt")
