@@ -9,14 +9,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from notebooks.rag_serving import data
 from utils import weights
 from utils.convert import cached_in_child
-from utils.models import llm
+from utils.files import sha256
+from utils.models import llm, lora
 from utils.models.llm import MODEL_XML
+from utils.paths import notebook_dir
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 # Values of MODEL. embedder, reranker, llm: in checkpoints.toml (the embedder reranks, too, where it is the reranker);
 # settings: what the pipeline has to know about the embedder; ram_gb: memory for the largest of the conversions.
@@ -42,6 +49,8 @@ MODELS = {
         "ram_gb": 12,
     },
 }
+TINY = notebook_dir(__package__) / "tiny"  # what `training` wrote
+READING, RANKING = TINY / "reading.safetensors", TINY / "ranking.safetensors"
 WORDS = 50  # of a passage in which tokens are counted
 PRECISIONS = {  # of the embedder and the reranker: arguments of nncf.compress_weights
     "FP32": {},
@@ -62,10 +71,31 @@ def prepare(model: str = "tiny", precision: str = "INT8") -> tuple[Path, Path]:
     preflight.NotEnough where memory or disk is too small.
     """
     embedder = prepare_embedder(model, precision)
-    settings = MODELS[model]
-    checkpoint = llm.transformers_folder(settings["llm"], weights.fetch(settings["llm"]))
-    own = "FP16" if precision == "FP32" else precision
-    return embedder, llm.ir_folder(settings["llm"], checkpoint, own, ram_gb=settings["ram_gb"])
+    return embedder, prepare_llm(model, "FP16" if precision == "FP32" else precision)
+
+
+def prepare_llm(model: str = "tiny", precision: str = "INT8") -> Path:
+    """The IR folder of the language model at FP16, INT8 or INT4."""
+    name, ram_gb = MODELS[model]["llm"], MODELS[model]["ram_gb"]
+    return llm.ir_folder(
+        f"{name}-reading" if model == "tiny" else name, llm_checkpoint(model), precision, ram_gb=ram_gb
+    )
+
+
+def llm_checkpoint(model: str = "tiny") -> Path:
+    """The transformers folder of the language model; the tiny one has the reading adapter in its weights."""
+    plain = plain_llm(model)
+    if model != "tiny":
+        return plain
+    arguments = {"adapter": sha256(READING)}
+    name = f"{MODELS[model]['llm']}-reading-transformers"
+    return cached_in_child(name, lora.merge, plain, READING, checkpoint=plain, arguments=arguments)
+
+
+def plain_llm(model: str = "tiny") -> Path:
+    """The transformers folder of the language model as its authors made it."""
+    name = MODELS[model]["llm"]
+    return llm.transformers_folder(name, weights.fetch(name))
 
 
 def prepare_embedder(model: str = "tiny", precision: str = "INT8") -> Path:
@@ -86,6 +116,18 @@ def prepare_reranker(model: str = "tiny", precision: str = "INT8") -> Path:
     if name == MODELS[model]["embedder"]:
         return prepare_embedder(model, precision)
     return prepare_cross_encoder(name, weights.fetch(name), precision, ram_gb)
+
+
+def prepare_ranking(precision: str = "INT8") -> Path:
+    """The IR folder of the cross-encoder that was trained from the tiny embedding model."""
+    return prepare_cross_encoder(f"{MODELS['tiny']['embedder']}-ranking", ranking_checkpoint(), precision)
+
+
+def ranking_checkpoint() -> Path:
+    """The transformers folder of that cross-encoder."""
+    plain, arguments = checkpoint_folder(), {"adapter": sha256(RANKING)}
+    name = f"{MODELS['tiny']['embedder']}-ranking-transformers"
+    return cached_in_child(name, write_cross_encoder, plain, RANKING, checkpoint=plain, arguments=arguments)
 
 
 def prepare_cross_encoder(name: str, checkpoint: Path, precision: str, ram_gb: float = 0) -> Path:
@@ -132,6 +174,25 @@ def token_weights(checkpoint: Path) -> np.ndarray:
     weights = np.log(1 + (len(passages) - found + 0.5) / (found + 0.5))
     weights[tokenizer.all_special_ids] = 0
     return weights.astype(np.float32)
+
+
+def cross_encoder(model: str = "tiny") -> PreTrainedModel:
+    """The embedding model with a new output for one score, in FP32: what a cross-encoder begins with."""
+    import torch
+    from transformers import AutoModelForSequenceClassification
+
+    checkpoint = checkpoint_folder(model)
+    return AutoModelForSequenceClassification.from_pretrained(checkpoint, num_labels=1, dtype=torch.float32)
+
+
+def write_cross_encoder(checkpoint: Path, adapter: Path, folder: Path) -> None:
+    """Write the transformers folder of a cross-encoder: the embedding model with an adapter in its weights."""
+    from transformers import AutoTokenizer
+
+    with TemporaryDirectory() as scratch:
+        cross_encoder().save_pretrained(scratch)
+        AutoTokenizer.from_pretrained(checkpoint).save_pretrained(scratch)
+        lora.merge(Path(scratch), adapter, folder)
 
 
 def cross_encoder_ir(checkpoint: Path, folder: Path) -> None:

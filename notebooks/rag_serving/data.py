@@ -31,6 +31,17 @@ SCIPY = (
     "scipy.spatial", "scipy.spatial.distance", "scipy.spatial.transform", "scipy.special", "scipy.stats",
     "scipy.stats.mstats", "scipy.stats.qmc",
 )  # fmt: skip
+PRACTICE = SCIPY + (  # what a reranker learns from
+    "sklearn.base", "sklearn.calibration", "sklearn.cluster", "sklearn.compose", "sklearn.covariance",
+    "sklearn.datasets", "sklearn.decomposition", "sklearn.ensemble", "sklearn.feature_extraction.text",
+    "sklearn.feature_selection", "sklearn.gaussian_process", "sklearn.inspection", "sklearn.linear_model",
+    "sklearn.manifold", "sklearn.metrics", "sklearn.metrics.pairwise", "sklearn.mixture", "sklearn.naive_bayes",
+    "sklearn.neighbors", "sklearn.neural_network", "sklearn.pipeline", "sklearn.preprocessing", "sklearn.svm",
+    "sklearn.tree", "sklearn.utils", "skimage.color", "skimage.draw", "skimage.exposure", "skimage.feature",
+    "skimage.filters", "skimage.graph", "skimage.measure", "skimage.metrics", "skimage.morphology",
+    "skimage.restoration", "skimage.segmentation", "skimage.transform", "skimage.util", "torch", "torch.fft",
+    "torch.linalg", "torch.nn", "torch.nn.functional", "torch.optim", "torch.special",
+)  # fmt: skip
 SIGNATURE = re.compile(r"\w[\w.]*\(.*\)( -> .*)?", re.DOTALL)
 SHORTEST = 200  # characters of a document
 SUMMARY_WORDS = range(4, 41)
@@ -72,8 +83,17 @@ def numpy_corpus() -> tuple[list[Document], list[Find]]:
 
     A summary that several objects share is answered by each of them.
     """
+    return _corpus(NUMPY)
+
+
+def practice_corpus() -> tuple[list[Document], list[Find]]:
+    """The same of other packages: no examination asks these questions, so a reranker may learn from them."""
+    return _corpus(PRACTICE)
+
+
+def _corpus(modules: Sequence[str]) -> tuple[list[Document], list[Find]]:
     documents, asked = [], {}
-    for source, text in _documentation(NUMPY):
+    for source, text in _documentation(modules):
         summary, rest = without_summary(text)
         documents.append(Document(source, rest))
         if summary:

@@ -15,10 +15,18 @@ from notebooks.rag_serving import convert, data
 from notebooks.rag_serving.data import Find
 from notebooks.rag_serving.measuring import answers, retrieval
 from notebooks.rag_serving.measuring.retrieval import METRICS, Found, Kept, KeptTokens, TorchEmbedder
-from notebooks.rag_serving.pipeline import Answerer, Embedder, LateInteraction, Retriever, TokenVectors
+from notebooks.rag_serving.pipeline import (
+    Answerer,
+    CrossEncoder,
+    Embedder,
+    LateInteraction,
+    Retriever,
+    TokenVectors,
+    open_reranker,
+)
 from notebooks.rag_serving.pipeline.database import embedded, stop
 from notebooks.rag_serving.server import database_folder
-from utils import compare, paths, report, weights
+from utils import compare, paths, report
 from utils.models import llm
 from utils.tables import Table, number
 
@@ -60,7 +68,44 @@ def run(folder: Path) -> list[dict]:
     passages = retriever.store.counts()["chunk"]
     rows += _asked(retriever, questions, f"{len(questions)} questions, {passages:,} passages")
     rows += _asked(retriever, data.people_questions(), f"questions in people's words, {passages:,} passages")
-    rows += _answers(retriever)
+    retriever.store.close()
+    stop(database_folder("examination"))
+    return rows
+
+
+def run_answers() -> list[dict]:
+    """The quality rows of the answers, from the passages of all documents."""
+    everything = [*data.numpy_corpus()[0], *data.scipy_documents(), *data.descriptions()]
+    embedder = Embedder(convert.prepare_embedder("tiny", "INT8"))
+    reranker = open_reranker(convert.prepare_reranker("tiny", "INT8"))
+    url = embedded(database_folder("examination"), "everything")
+    retriever = retrieval.fill(url, embedder, everything, reranker=reranker)
+    rows = _answers(retriever)
+    retriever.store.close()
+    stop(database_folder("examination"))
+    return rows
+
+
+def run_ranking() -> list[dict]:
+    """Rows without a threshold: both rerankers on numpy's questions, the cross-encoder at INT8 and INT4."""
+    documents, questions = data.numpy_corpus()
+    folder = convert.prepare_embedder("tiny", "INT8")
+    url = embedded(database_folder("examination"), "ranked")
+    retriever, tokens = retrieval.fill(url, Embedder(folder), documents), TokenVectors(folder)
+    rerankers = {("token vectors", "INT8"): LateInteraction(KeptTokens(tokens), tokens.weights)}
+    for precision in ("INT8", "INT4"):
+        rerankers["the cross-encoder", precision] = CrossEncoder(convert.prepare_ranking(precision))
+    rows = []
+    for about, asked in zip(("other questions", "questions on numpy"), data.halves(questions), strict=True):
+        vectors = retrieval.question_vectors(retriever.embedder, asked)
+        for (name, precision), retriever.reranker in rerankers.items():
+            for once, per_document in (("", None), (f", {retrieval.ONE}", 1)):
+                options = {"rerank": retriever.rerank, "per_document": per_document}
+                found = retrieval.find(retriever.store, asked, vectors, **options)
+                for metric, value in found.values().items():
+                    text = f"{metric} of {len(asked)} {about}, reranked by {name}{once}"
+                    rows.append(compare.quality(text, precision, value, None, None, "higher"))
+            print(f"{len(asked)} {about}, {name}, {precision}: {found.row()}", flush=True)
     retriever.store.close()
     stop(database_folder("examination"))
     return rows
@@ -108,23 +153,26 @@ def _searches(found: dict[str, Found], about: str) -> list[dict]:
 
 
 def _answers(retriever: Retriever) -> list[dict]:
-    """All questions with short answers, at every precision of the language model."""
+    """All questions with short answers, at every precision of the language model, with and without its adapter."""
     asked = data.answer_questions()
     given = answers.contexts(retriever, asked)
     passages = given.pop(f"top {answers.TOP} passages")
-    checkpoint = llm.transformers_folder("smollm2", weights.fetch("smollm2"))
     right, controls = {}, {}
     for precision in ("FP16", "INT4", "INT8"):
-        answerer = Answerer(llm.ir_folder("smollm2", checkpoint, precision))
+        answerer = Answerer(convert.prepare_llm("tiny", precision))
         reply = answers.by_openvino(answerer)
         right[precision] = answers.right(reply, asked, passages)
         if precision == "INT8":
             controls = {name: answers.right(reply, asked, own) for name, own in given.items()}
-    reference = answers.right(answers.by_torch(checkpoint, answerer), asked, passages)
+    reference = answers.right(answers.by_torch(convert.llm_checkpoint(), answerer), asked, passages)
     rows = answers.quality(right, reference, controls)
     reranked = [retriever.search(own.question, answers.TOP) for own in asked]
     own = answers.right(reply, asked, reranked)
     metric = f"right answers of {len(asked)}, {answers.TOP} passages, reranked"
+    rows.append(compare.quality(metric, "INT8", sum(own) / len(own), None, None, "higher", of=len(own)))
+    plain = answers.by_openvino(Answerer(llm.ir_folder("smollm2", convert.plain_llm(), "INT8")))
+    own = answers.right(plain, asked, passages)
+    metric = f"right answers of {len(asked)}, {answers.TOP} passages, without the reading adapter"
     rows.append(compare.quality(metric, "INT8", sum(own) / len(own), None, None, "higher", of=len(own)))
     for words in ("text", "people"):
         own = [is_right for is_right, one in zip(right["INT8"], asked, strict=True) if one.words == words]
@@ -153,3 +201,13 @@ def table() -> Table:
 def main() -> None:
     """Run the examination and store it. Raises AssertionError, after storing, when a row fails."""
     report.save_examination(CASE, "tiny", run(paths.models_dir() / f"{CASE}-examination"))
+
+
+def main_answers() -> None:
+    """The same of the answers."""
+    report.save_examination(CASE, "tiny", run_answers(), part="answers")
+
+
+def main_ranking() -> None:
+    """The same of the rerankers."""
+    report.save_examination(CASE, "tiny", run_ranking(), part="ranking")

@@ -78,7 +78,7 @@ def mean_vectors(read: Callable[[Sequence[str]], tuple]) -> Callable[[Sequence[s
     def embed(texts: Sequence[str]) -> np.ndarray:
         tokens, mask = read(texts)
         mask = mask[..., None]
-        return torch.nn.functional.normalize((tokens * mask).sum(1) / mask.sum(1)).numpy()
+        return torch.nn.functional.normalize((tokens * mask).sum(1) / mask.sum(1)).cpu().numpy()
 
     return embed
 
