@@ -54,8 +54,8 @@ class Rows:
         self.rows[kind, name] = {key: value for key, value in row.items() if value is not None and key != "cpu"}
         machine = bench.machine()
         if self.about.get("cpu", machine["cpu"]) == machine["cpu"]:
-            versions = {package: metadata.version(package) for package in VERSIONS}
-            self.about = {"date": date.today().isoformat(), "cpu": machine["cpu"], "cores": machine["cores"], **versions}
+            self.about = {"date": date.today().isoformat(), "cpu": machine["cpu"], "cores": machine["cores"]}
+            self.about |= {package: metadata.version(package) for package in VERSIONS}
         else:
             self.rows[kind, name]["cpu"] = machine["cpu"]
         with replaced(self.file) as partial:

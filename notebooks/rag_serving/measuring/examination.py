@@ -14,12 +14,13 @@ from pathlib import Path
 from notebooks.rag_serving import convert, data
 from notebooks.rag_serving.data import Find
 from notebooks.rag_serving.measuring import answers, retrieval
-from notebooks.rag_serving.measuring.retrieval import METRICS, Found, Kept, KeptTokens, TorchEmbedder
+from notebooks.rag_serving.measuring.retrieval import METRICS, Found, Kept, KeptTokens, Rerank, TorchEmbedder
 from notebooks.rag_serving.pipeline import (
     Answerer,
     CrossEncoder,
     Embedder,
     LateInteraction,
+    Passage,
     Retriever,
     TokenVectors,
     open_reranker,
@@ -99,16 +100,28 @@ def run_ranking() -> list[dict]:
     for about, asked in zip(("other questions", "questions on numpy"), data.halves(questions), strict=True):
         vectors = retrieval.question_vectors(retriever.embedder, asked)
         for (name, precision), retriever.reranker in rerankers.items():
+            rerank = _once(retriever.rerank)
             for once, per_document in (("", None), (f", {retrieval.ONE}", 1)):
-                options = {"rerank": retriever.rerank, "per_document": per_document}
-                found = retrieval.find(retriever.store, asked, vectors, **options)
+                found = retrieval.find(retriever.store, asked, vectors, rerank=rerank, per_document=per_document)
                 for metric, value in found.values().items():
                     text = f"{metric} of {len(asked)} {about}, reranked by {name}{once}"
                     rows.append(compare.quality(text, precision, value, None, None, "higher"))
-            print(f"{len(asked)} {about}, {name}, {precision}: {found.row()}", flush=True)
+                print(f"{len(asked)} {about}, {name}{once}, {precision}: {found.row()}", flush=True)
     retriever.store.close()
     stop(database_folder("examination"))
     return rows
+
+
+def _once(rerank: Rerank) -> Rerank:
+    """The same for a question that comes again with the same passages."""
+    known: dict[str, Sequence[Passage]] = {}
+
+    def ordered(question: str, passages: Sequence[Passage]) -> Sequence[Passage]:
+        if question not in known:
+            known[question] = rerank(question, passages)
+        return known[question]
+
+    return ordered
 
 
 def _kept(folder: Path, name: str, embedder) -> Kept:
