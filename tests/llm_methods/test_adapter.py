@@ -7,6 +7,7 @@ from notebooks.llm_methods import convert
 from notebooks.llm_methods.training import __main__ as command
 from notebooks.llm_methods.training import adapter
 from utils.models.questions import QUESTIONS
+from utils.training import parts
 
 
 def test_no_question_of_the_examination_is_trained():
@@ -28,8 +29,8 @@ def test_the_committed_adapter_has_both_matrices_of_every_layer():
 def test_the_command_trains_the_parts_that_it_is_asked_for(monkeypatch):
     trained = []
     monkeypatch.setattr(command, "PARTS", {part: lambda part=part: trained.append(part) for part in command.PARTS})
-    command.main(["draft"])
-    command.main([])
+    parts.run(command.PARTS, ["draft"])
+    parts.run(command.PARTS, [])
     assert trained == ["draft", "adapter", "draft"]
     with pytest.raises(SystemExit, match="There is no part 'drafts'. There are: adapter, draft."):
-        command.main(["adapter", "drafts"])
+        parts.run(command.PARTS, ["adapter", "drafts"])

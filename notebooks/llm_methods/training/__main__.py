@@ -9,18 +9,9 @@ from __future__ import annotations
 import sys
 
 from notebooks.llm_methods.training import adapter, draft
+from utils.training import parts
 
 PARTS = {"adapter": adapter.main, "draft": draft.main}
 
-
-def main(parts: list[str]) -> None:
-    """Train the parts, by default all. Exits with a message for an unknown one."""
-    unknown = sorted(set(parts) - PARTS.keys())
-    if unknown:
-        sys.exit(f"There is no part {unknown[0]!r}. There are: {', '.join(PARTS)}.")
-    for part in parts or PARTS:
-        PARTS[part]()
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    parts.run(PARTS, sys.argv[1:])

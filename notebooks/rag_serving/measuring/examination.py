@@ -64,8 +64,7 @@ def run(folder: Path) -> list[dict]:
     retriever = retrieval.fill(url_of("examined_int8"), embedders["INT8"], documents, reranker=reranker)
     rows += _asked(retriever, questions, f"{len(questions)} questions on numpy")
     retriever.store.close()
-    everything = [*documents, *data.scipy_documents(), *data.descriptions()]
-    retriever = retrieval.fill(url_of("everything"), embedders["INT8"], everything, reranker=reranker)
+    retriever = retrieval.fill(url_of("everything"), embedders["INT8"], _everything(), reranker=reranker)
     passages = retriever.store.counts()["chunk"]
     rows += _asked(retriever, questions, f"{len(questions)} questions, {passages:,} passages")
     rows += _asked(retriever, data.people_questions(), f"questions in people's words, {passages:,} passages")
@@ -76,11 +75,10 @@ def run(folder: Path) -> list[dict]:
 
 def run_answers() -> list[dict]:
     """The quality rows of the answers, from the passages of all documents."""
-    everything = [*data.numpy_corpus()[0], *data.scipy_documents(), *data.descriptions()]
     embedder = Embedder(convert.prepare_embedder("tiny", "INT8"))
     reranker = open_reranker(convert.prepare_reranker("tiny", "INT8"))
     url = embedded(database_folder("examination"), "everything")
-    retriever = retrieval.fill(url, embedder, everything, reranker=reranker)
+    retriever = retrieval.fill(url, embedder, _everything(), reranker=reranker)
     rows = _answers(retriever)
     retriever.store.close()
     stop(database_folder("examination"))
@@ -110,6 +108,10 @@ def run_ranking() -> list[dict]:
     retriever.store.close()
     stop(database_folder("examination"))
     return rows
+
+
+def _everything() -> list[data.Document]:
+    return [*data.numpy_corpus()[0], *data.scipy_documents(), *data.descriptions()]
 
 
 def _once(rerank: Rerank) -> Rerank:

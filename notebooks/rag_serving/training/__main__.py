@@ -6,18 +6,9 @@ from __future__ import annotations
 import sys
 
 from notebooks.rag_serving.training import ranking, reading
+from utils.training import parts
 
 PARTS = {"reading": reading.main, "ranking": ranking.main}
 
-
-def main(parts: list[str]) -> None:
-    """Train the parts, by default all. Exits with a message for an unknown one."""
-    unknown = sorted(set(parts) - PARTS.keys())
-    if unknown:
-        sys.exit(f"There is no part {unknown[0]!r}. There are: {', '.join(PARTS)}.")
-    for part in parts or PARTS:
-        PARTS[part]()
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    parts.run(PARTS, sys.argv[1:])
