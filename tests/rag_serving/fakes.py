@@ -54,10 +54,11 @@ class Answerer:
     def __init__(self) -> None:
         self.go = threading.Event()
         self.go.set()
-        self.busy = self.most_at_once = self.cancelled = 0
+        self.prompted = self.busy = self.most_at_once = self.cancelled = 0
 
     def prompt(self, question: str, passages: Sequence[Passage] = ()) -> str:
         check_question(question)
+        self.prompted += 1
         return question
 
     def ask(self, question: str, passages: Sequence[Passage] = (), stream=None) -> Answer:

@@ -144,6 +144,8 @@ def test_a_full_queue_sends_away_and_nobody_else_waits_in_vain(address, answerer
         asked = [pool.submit(post, address, "/answer", question="grapes") for _ in range(8)]
         assert wait_for(lambda: sum(reply.done() for reply in asked) == 5, 60)
         refused = [reply.result() for reply in asked if reply.done()]
+        assert wait_for(lambda: answerer.prompted == 3, 60)
+        wait_for(lambda: answerer.busy > 1, 1)  # time for a second answer to begin, which it must not
         answerer.go.set()
         answered = [reply.result() for reply in asked if reply.result() not in refused]
     assert {reply.status_code for reply in refused} == {503}
