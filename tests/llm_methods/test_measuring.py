@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -106,7 +107,7 @@ def test_an_unknown_method_is_an_error(stubbed):
 def test_speed_rows_have_ratios_to_the_fastest_pytorch(tmp_path):
     rows = Rows(tmp_path / "rows.json")
     numbers = {"first_ms": 100.0, "first_p90_ms": 110.0, "decode_ms": 400.0, "decode_p90_ms": 410.0, "running_mb": 500}
-    rows.add("weights", "FP16", numbers | {"model_mb": 270, "busy_percent": 55})
+    rows.add("peers", "openvino_genai FP16", numbers | {"model_mb": 270, "busy_percent": 55})
     rows.add("peers", "torch eager FP32", numbers | {"first_ms": 600.0, "model_mb": 540})
     rows.add("peers", "torch eager BF16", numbers | {"first_ms": 300.0, "model_mb": 540})
     made = checks.speed_rows(rows)
@@ -232,6 +233,27 @@ def test_llama_cpp_runs_at_three_precisions_and_reads_each_prompt_whole(llama):
     assert [row["workload"] for row in rows] == [work.name for work in llm_speed.WORKLOADS]
     asked = (llama / "llama-server.log").read_text(encoding="utf-8").splitlines()
     assert set(asked) == {"512 1 False True", "16 32 False True"}
+
+
+def test_rows_of_a_peer_that_this_machine_lacks_are_removed(tmp_path, monkeypatch):
+    """They are another machine's, and its times would be compared with this one's."""
+    settings = {kind: bench.Setting(kind, "FP32", dict, model_mb=1.0) for kind in ("ours", "torch eager", "onnx")}
+    monkeypatch.setattr(peers, "convert", SimpleNamespace(
+        checkpoint_folder=Path, prepare=lambda *_: Path(), MODELS={"tiny": {"checkpoint": "small"}}))  # fmt: skip
+    monkeypatch.setattr(peers, "OWN", ["FP16"])
+    monkeypatch.setattr(peers.llm_speed, "genai_setting", lambda *_: settings["ours"])
+    monkeypatch.setattr(peers.llm_speed, "torch_settings", lambda _: [settings["torch eager"]])
+    monkeypatch.setattr(peers.llm_speed, "onnx_folder", lambda *_: Path())
+    monkeypatch.setattr(peers.llm_speed, "onnx_setting", lambda _: settings["onnx"])
+    monkeypatch.setattr(peers, "resolve", Path)
+    monkeypatch.setattr(peers, "llama_settings", lambda *_: [])
+    monkeypatch.setattr(peers.weights, "timed", lambda setting: {"first_ms": 2.0, "running_mb": 3})
+    rows = Rows(tmp_path / "rows.json")
+    rows.add("peers", "torch eager BF16", {"first_ms": 1.0})
+    rows.add("weights", "NF4", {"first_ms": 1.0})
+    peers.measure("tiny", rows)
+    names = [row["name"] for row in Rows(rows.file).rows.values()]
+    assert names == ["NF4", "ours FP32", "torch eager FP32", "onnx FP32"]
 
 
 def test_without_llama_cpp_a_note_says_so(tmp_path, monkeypatch):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -85,11 +85,10 @@ def quality(folders: Mapping[str, Path], reference, device: str = "CPU") -> list
     return [*rows, compare.control(METRIC, CONTROL, value, MOST_AT_4_BITS * expected, "lower")]
 
 
-def speed_rows(rows: Rows, names: Iterable[str] = ("FP16", "INT8 asymmetric", "INT4 asymmetric")) -> list[dict]:
-    """Stored speed of some methods and of the peers, as rows of a speed table with ratios to PyTorch."""
+def speed_rows(rows: Rows) -> list[dict]:
+    """Stored speed of OpenVINO and the peers, as rows of a speed table with ratios to PyTorch."""
     first, decode = WORKLOADS
-    found = [("openvino_genai", name.split()[0], rows.rows.get(("weights", name), {})) for name in names]
-    found += [(*row["name"].rsplit(" ", 1), row) for row in rows.of("peers")]
+    found = [(*row["name"].rsplit(" ", 1), row) for row in rows.of("peers")]
     made = []
     for work, field in ((first, "first"), (decode, "decode")):
         timed = [one for one in found if f"{field}_ms" in one[2]]

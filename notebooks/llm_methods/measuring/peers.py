@@ -1,4 +1,4 @@
-"""Other runtimes on the same model: PyTorch, ONNX Runtime GenAI at 4 bits, and llama.cpp where it is installed."""
+"""OpenVINO and other runtimes on the same model: PyTorch, ONNX Runtime GenAI, and llama.cpp where it is installed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
+import psutil
 
 from notebooks.llm_methods import convert
 from notebooks.llm_methods.measuring import weights
 from notebooks.llm_methods.measuring.store import Rows
+from notebooks.llm_methods.pipeline import named
 from utils import bench
 from utils.convert import cached_in_child
 from utils.models import llm_speed
@@ -23,19 +25,30 @@ from utils.weights import resolve
 LLAMA, KINDS = "llama.cpp", ("Q4_0", "Q4_K_M", "Q8_0")
 QUANTIZED = "model.gguf"
 CONTEXT = 1024  # tokens of a request
+OWN = ("FP16", "INT8 asymmetric", "INT4 asymmetric")  # OpenVINO's among them
 
 
 def measure(model: str, rows: Rows) -> None:
-    """Add rows of the kind "peers": speed, memory and size. llama.cpp's memory is that of its server: unknown."""
+    """Add rows of the kind "peers": speed, memory and size. llama.cpp's memory is that of its server: unknown.
+
+    OpenVINO's are measured here again, so that one machine measures all of them one after the other.
+    """
     checkpoint, name = convert.checkpoint_folder(model), convert.MODELS[model]["checkpoint"]
-    settings = llm_speed.torch_settings(checkpoint)
+    own = {method.split()[0]: convert.prepare(model, named(method).call, method) for method in OWN}
+    settings = [llm_speed.genai_setting(precision, folder) for precision, folder in own.items()]
+    settings += llm_speed.torch_settings(checkpoint)
     settings.append(llm_speed.onnx_setting(llm_speed.onnx_folder(name, checkpoint)))
     settings += llama_settings(name, resolve(name))
-    for setting in settings:
-        fields = weights.timed(setting) | {"model_mb": round(setting.model_mb, 1)}
+    named_settings = {f"{setting.runtime} {setting.precision}": setting for setting in settings}
+    for row in rows.of("peers"):
+        if row["name"] not in named_settings:  # another machine's, which has what this one lacks
+            rows.rows.pop(("peers", row["name"]))
+    for row_name, setting in named_settings.items():
+        busy = {"busy_percent": round(psutil.cpu_percent(interval=1.0))}
+        fields = busy | weights.timed(setting) | {"model_mb": round(setting.model_mb, 1)}
         if setting.runtime == LLAMA:
             del fields["running_mb"]
-        rows.add("peers", f"{setting.runtime} {setting.precision}", fields)
+        rows.add("peers", row_name, fields)
 
 
 def left_out(rows: Rows) -> dict[str, str]:
