@@ -10,6 +10,7 @@ the second GRU) or sum_pooling (no recurrent network).
 from __future__ import annotations
 
 import sys
+from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -20,6 +21,7 @@ from torch.nn import functional as F
 from notebooks.dien import data
 from notebooks.dien.measuring import quality
 from notebooks.dien.network import CODED, DIEN, PAPER, Config, load_tiny, save_tiny
+from utils.training import parts, provenance
 
 FORMS = {"dien": CODED, "paper_gate": PAPER, "plain_gru": "gru", "sum_pooling": "sum"}
 EPOCHS = 1
@@ -63,6 +65,7 @@ def train(form: str, epochs: int = EPOCHS, limit: int | None = None) -> DIEN:
                 means = "loss {:.4f}, auxiliary {:.4f}".format(*np.mean(history[-100:], 0))
                 seconds = perf_counter() - start
                 print(f"{form}, epoch {epoch + 1}, {step + 1}/{steps}: {means}, {seconds:.0f} s", flush=True)
+    provenance.STAGES.append(provenance.stage(form, epochs * steps, perf_counter() - start))
     return network.eval()
 
 
@@ -108,19 +111,16 @@ def losses(
     return F.binary_cross_entropy(clicked.clamp(1e-6, 1 - 1e-6), target), auxiliary
 
 
-def main(forms: list[str]) -> None:
-    """Train, save and score the forms, by default all. Exits with a message for an unknown one."""
-    unknown = sorted(set(forms) - FORMS.keys())
-    if unknown:
-        sys.exit(f"There is no form {unknown[0]!r}. There are: {', '.join(FORMS)}.")
-    for form in forms or FORMS:
-        path = save_tiny(train(form), form)
-        for sampling in data.SAMPLINGS:
-            examples = data.movielens().test_set(sampling)
-            scores = quality.predict(quality.torch_infer(load_tiny(form)), examples)
-            auc, loss = roc_auc_score(examples.clicked, scores), log_loss(examples.clicked, scores)
-            print(f"{path.name}, {sampling} negatives: AUC {auc:.4f}, log-loss {loss:.4f}", flush=True)
+def make(form: str) -> None:
+    """Train, save and score one form."""
+    path = save_tiny(train(form), form)
+    provenance.stamp(path)
+    for sampling in data.SAMPLINGS:
+        examples = data.movielens().test_set(sampling)
+        scores = quality.predict(quality.torch_infer(load_tiny(form)), examples)
+        auc, loss = roc_auc_score(examples.clicked, scores), log_loss(examples.clicked, scores)
+        print(f"{path.name}, {sampling} negatives: AUC {auc:.4f}, log-loss {loss:.4f}", flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    parts.run({form: partial(make, form) for form in FORMS}, sys.argv[1:])

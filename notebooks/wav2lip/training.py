@@ -25,6 +25,7 @@ from notebooks.wav2lip.network import SyncNet, Wav2Lip, save_tiny
 from notebooks.wav2lip.pipeline import SIDE
 from utils import paths
 from utils.files import replaced
+from utils.training import provenance
 from utils.training.loop import autocast, optimise
 
 TINY = paths.notebook_dir(__package__) / "tiny"
@@ -325,6 +326,7 @@ def main() -> None:
     train_expert(expert, batches)
     train_generator(generator, expert, batches)
     save_tiny(TINY, generator, expert)
+    provenance.stamp(TINY)
     clips = [held_out_clip(number) for number in range(HELD_OUT_CLIPS)]
     print("Held out: " + held_out_summary(generator, regressor, expert, clips))
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from utils.bench import torch_precision
 from utils.files import replaced
+from utils.training import provenance
 from utils.training.muon import Muon
 
 SAVE_EVERY = 250  # steps
@@ -43,8 +44,9 @@ def optimise(
     """Minimise the value "loss" of `loss(step, rng)` over `steps` steps; means of all its values are printed.
 
     AdamW has the learning rate `rate` times `learning_rate_factor`. Muon optimises the parameters in `muon`, which are
-    `matrices` of hidden layers. `path` is the file of the training state, from which a stopped run goes on. The numbers
-    that `rng` draws are a function of `seed` and the step.
+    `matrices` of hidden layers. `path` is the file of the training state, from which a stopped run goes on; its name is
+    that of the stage in the checkpoint's metadata (`utils.training.provenance`). The numbers that `rng` draws are a
+    function of `seed` and the step.
     """
     keep_memory()
     trainable = [p for p in network.parameters() if p.requires_grad]
@@ -55,16 +57,16 @@ def optimise(
         optimizers.append((Muon(hidden.values(), MUON_RATE_FACTOR * rate), MUON_RATE_FACTOR * rate))
 
     # go on from the training state
-    first_step = 0
+    first_step, earlier = 0, {}
     if path.exists():
         state = torch.load(path, weights_only=True)
         network.load_state_dict(state["network"])
         for (optimizer, _), saved in zip(optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
-        first_step = state["step"]
+        first_step, earlier = state["step"], state.get("stage", {})
 
     network.train()
-    start, history = perf_counter(), []
+    start, history, stage = perf_counter(), [], earlier
     for step in range(first_step, steps):
         # gradients, clipped to a norm of 1
         values = loss(step, np.random.default_rng([seed, step]))
@@ -90,8 +92,10 @@ def optimise(
         if step % SAVE_EVERY == SAVE_EVERY - 1 or step == steps - 1:
             state = {"network": network.state_dict(), "step": step + 1}
             state["optimizers"] = [optimizer.state_dict() for optimizer, _ in optimizers]
+            state["stage"] = stage = provenance.stage(path.stem, step + 1, perf_counter() - start, earlier)
             with replaced(path) as partial:
                 torch.save(state, partial)
+    provenance.STAGES.append(stage)
     network.eval()
 
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from utils.files import replaced
+from utils.training import provenance
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -59,9 +60,9 @@ class Adapter(nn.Module):
         return named
 
     def save(self, path: Path) -> None:
-        """Write the matrices as safetensors."""
+        """Write the matrices as safetensors, with the stages of their training."""
         with replaced(path) as partial:
-            save_file(self.tensors(), partial)
+            save_file(self.tensors(), partial, provenance.metadata())
 
 
 def packed(start: Sequence[int], branches: Sequence[tuple[Sequence[int], Sequence[int]]]) -> dict[str, Tensor]:

@@ -40,6 +40,7 @@ from notebooks.gpt_sovits.training.labels import PHONEMES, accuracy
 from notebooks.gpt_sovits.training.sovits import Sentence, Sentences, mel
 from notebooks.gpt_sovits.training.t2s import Pairs, TokenizedSentence, teacher_forced
 from utils import paths
+from utils.training import provenance
 
 TINY = paths.notebook_dir(__package__) / "tiny"
 WORK = paths.training_dir(__package__)
@@ -130,6 +131,7 @@ def save(folder: Path, parts: dict[str, nn.Module], known: dict[str, int]) -> No
     """Write all parts, and BERT's tokenizer."""
     for name, network in parts.items():
         checkpoint.save(folder / name, network)
+    provenance.stamp(folder)
     train_bert.save_tokenizer(folder / "bert", known)
 
 

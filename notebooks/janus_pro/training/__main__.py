@@ -24,6 +24,7 @@ from notebooks.janus_pro.training.batches import Batches
 from notebooks.janus_pro.training.language import MIXES, train_both_tasks, train_judging
 from notebooks.janus_pro.training.settings import CHECKPOINT_SETTINGS, TINY, make_tokenizer, untrained
 from notebooks.janus_pro.training.vision import VisionReadout, train_vision
+from utils.training import provenance
 
 
 def main() -> None:
@@ -44,6 +45,7 @@ def main() -> None:
 
     # Save the checkpoint, and measure it as it will be loaded
     save_tiny(TINY, model)
+    provenance.stamp(TINY)
     tokenizer.save_pretrained(TINY)
     for name, settings in CHECKPOINT_SETTINGS.items():
         (TINY / name).write_text(json.dumps(settings) + "\n", encoding="utf-8")

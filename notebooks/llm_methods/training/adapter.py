@@ -6,11 +6,13 @@ thin matrices for each projection of queries and values are trained; the model i
 
 from __future__ import annotations
 
+from time import perf_counter
+
 import torch
 
 from notebooks.llm_methods import convert
 from notebooks.llm_methods.convert.drafting import load
-from utils.training import lora
+from utils.training import lora, provenance
 
 RANK, STEPS, BATCH, RATE = 8, 60, 4, 2e-3
 PROJECTIONS = ("q_proj", "v_proj")
@@ -64,6 +66,7 @@ def main() -> None:
     adapter, examples = lora.Adapter(network, RANK, PROJECTIONS), pairs()
     optimizer = torch.optim.AdamW(adapter.parameters(), lr=RATE, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=STEPS)
+    start = perf_counter()
     for step in range(STEPS):
         ids, labels = batch(tokenizer, [examples[i] for i in torch.randperm(len(examples))[:BATCH]])
         loss = network(input_ids=ids, labels=labels).loss
@@ -73,4 +76,5 @@ def main() -> None:
         optimizer.zero_grad()
         if step % 10 == 9:
             print(f"step {step + 1} of {STEPS}: loss {loss.item():.2f}", flush=True)
+    provenance.STAGES.append(provenance.stage("adapter", STEPS, perf_counter() - start))
     adapter.save(convert.ADAPTER)

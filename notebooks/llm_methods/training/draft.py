@@ -27,6 +27,7 @@ from utils.bench import torch_precision
 from utils.files import replaced
 from utils.models.llm import tokenize
 from utils.models.llm_speed import load_torch
+from utils.training import provenance
 from utils.training.loop import autocast, begin, matrices, optimise
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def save(student: PreTrainedModel, file: Path) -> None:
     """Write what a draft does not share with its model, at 8 bits."""
     own = {name: x for name, x in student.model.state_dict().items() if not name.startswith("embed_tokens.")}
     with replaced(file) as partial:
-        save_file(packed(own), partial)
+        save_file(packed(own), partial, provenance.metadata())
 
 
 def main() -> None:

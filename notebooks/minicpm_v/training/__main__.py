@@ -19,6 +19,7 @@ from notebooks.minicpm_v.training.language import held_out_accuracy, train_answe
 from notebooks.minicpm_v.training.settings import TINY, make_tokenizer, untrained
 from notebooks.minicpm_v.training.vision import VisionReadout, train_vision
 from utils.drawn_world.questions import KINDS
+from utils.training import provenance
 
 
 def main() -> None:
@@ -39,6 +40,7 @@ def main() -> None:
 
     # Save the checkpoint, and measure it
     save_tiny(TINY, model)
+    provenance.stamp(TINY)
     tokenizer.save_pretrained(TINY)
     shares = {kind: held_out_accuracy(model, batches, kind, 100) for kind in KINDS}
     print("Held out, right: " + ", ".join(f"{kind} {share:.0%}" for kind, share in shares.items()))

@@ -40,6 +40,7 @@ from utils.speech.kokoro_teacher import SAMPLE_RATE_HZ, Teacher
 from utils.speech.listening import MOS, Recogniser, prepare_encoder, prepare_recogniser
 from utils.speech.sentences.mandarin import HELD_OUT
 from utils.speech.speaker_encoder import Voiceprint
+from utils.training import provenance
 
 TINY = paths.notebook_dir(__package__) / "tiny"
 
@@ -54,6 +55,7 @@ def save(folder: Path, acoustic: KanTtsSAMBERT, vocoder: Generator, voices: dict
     """Write the checkpoint folder, with the embeddings [256] of VOICES."""
     save_acoustic(folder / "am", acoustic)
     save_vocoder(folder / "voc", vocoder)
+    provenance.stamp(folder)
     for name in VOICES:
         with files.replaced(folder / "am" / SPEAKERS / f"{name}.npy") as partial:
             np.save(partial, voices[name].numpy(), allow_pickle=False)
