@@ -145,23 +145,30 @@ def rounded_weights(folder: Path, name: str, group: int) -> tuple[np.ndarray, di
     return weights, rounded
 
 
-def recall_bars(rows: Iterable[Mapping], length: int) -> Figure:
-    """Recall of a number in long prompts: a bar for each method, and the processor seconds of a prompt."""
-    rows = [row for row in rows if row.get(f"recall_{length}") is not None]
-    figure = Figure(figsize=(9, 0.9 + 0.3 * len(rows)), dpi=110, layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
-    names = [row["name"] for row in rows]
-    for axes, field, label, colour in (
-        (left, f"recall_{length}", f"numbers found of 8 in {length:,} tokens", COLOURS[0]),
-        (right, f"cpu_s_{length}", "processor seconds for a prompt and its answer", PEER),
-    ):
-        bars = axes.barh(names, [row[field] for row in rows], color=colour)
-        axes.bar_label(bars, [number(row[field]) for row in rows], padding=3, fontsize=9, color=INK)
-        axes.set_xlabel(label, fontsize=9, color=INK)
+def recall_map(rows: Iterable[Mapping]) -> Figure:
+    """Numbers found in long prompts, by method and length, and the processor seconds of the longest one."""
+    rows = [row for row in rows if any(field.startswith("recall_") for field in row)]
+    lengths = sorted(
+        {int(field.removeprefix("recall_")) for row in rows for field in row if field.startswith("recall_")}
+    )
+    found = np.array([[row.get(f"recall_{length}", np.nan) for length in lengths] for row in rows])
+    figure = Figure(figsize=(9, 1 + 0.3 * len(rows)), dpi=110, layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
+    left.imshow(found, cmap="Blues", vmin=0, vmax=12, aspect="auto")  # 8 is not too dark for black numbers
+    for y, own in enumerate(found):
+        for x, value in enumerate(own):
+            left.text(x, y, "" if np.isnan(value) else f"{value:.0f}", ha="center", va="center", fontsize=9, color=INK)
+    left.set_xticks(range(len(lengths)), [f"{length:,}" for length in lengths])
+    left.set_yticks(range(len(rows)), [row["name"] for row in rows])
+    left.set_xlabel("numbers found of 8, by tokens of the prompt", fontsize=9, color=INK)
+    seconds = [row.get(f"cpu_s_{lengths[-1]}", 0) for row in rows]
+    bars = right.barh(range(len(rows)), seconds, color=PEER)
+    right.bar_label(bars, [number(value) for value in seconds], padding=3, fontsize=9, color=INK)
+    right.set_xlabel(f"processor seconds for {lengths[-1]:,} tokens", fontsize=9, color=INK)
+    right.margins(x=0.15)
+    right.spines[["top", "right"]].set_visible(False)
+    for axes in (left, right):
         axes.tick_params(labelsize=9)
-        axes.margins(x=0.15)
-        axes.spines[["top", "right"]].set_visible(False)
-    left.invert_yaxis()
     return figure
 
 

@@ -16,10 +16,12 @@ def test_the_map_has_a_point_for_each_row_and_the_front_as_a_line():
     assert speed.get_xlabel() == "tokens per second"
 
 
-def test_recall_bars_are_those_of_the_rows():
-    rows = [row("full attention", recall_2048=8, cpu_s_2048=2.5), row("tri-shape", recall_2048=7, cpu_s_2048=1.5)]
-    left, right = figures.recall_bars(rows, 2048).axes
-    assert [bar.get_width() for bar in left.patches] == [8, 7]
+def test_the_map_of_recall_has_a_number_for_each_method_and_length():
+    full = row("full attention", recall_1024=8, recall_8000=4, cpu_s_1024=0.5, cpu_s_8000=2.5)
+    rows = [full, row("tri-shape", recall_1024=7, recall_8000=0, cpu_s_8000=1.5), row("eviction", error="no")]
+    left, right = figures.recall_map(rows).axes
+    assert [text.get_text() for text in left.texts] == ["8", "4", "7", "0"]
+    assert [label.get_text() for label in left.get_yticklabels()] == ["full attention", "tri-shape"]
     assert [bar.get_width() for bar in right.patches] == [2.5, 1.5]
 
 
