@@ -122,5 +122,10 @@ def make(form: str) -> None:
         print(f"{path.name}, {sampling} negatives: AUC {auc:.4f}, log-loss {loss:.4f}", flush=True)
 
 
+def main(forms: list[str]) -> None:
+    """Make the forms, by default all. Exits with a message for an unknown one."""
+    parts.run({form: partial(make, form) for form in FORMS}, forms)
+
+
 if __name__ == "__main__":
-    parts.run({form: partial(make, form) for form in FORMS}, sys.argv[1:])
+    main(sys.argv[1:])

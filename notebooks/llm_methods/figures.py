@@ -271,7 +271,8 @@ def measured(rows: Mapping[str, Sequence[Mapping]]) -> str:
             parts.append(table([*rows[kind], *reasons], used, folded=title).markdown())
             for cpu in dict.fromkeys(row["cpu"] for row in rows[kind] if "cpu" in row):
                 names = [row["name"] for row in rows[kind] if row.get("cpu") == cpu]
-                which = "All of these were" if len(names) == len(known) else f"{', '.join(names)}:"
+                failed = sum("error" in row for row in rows[kind])
+                which = "All of these were" if len(names) == len(known) - failed else f"{', '.join(names)}:"
                 parts.append(f"{which} measured on another processor, {cpu.partition(' (')[0]}.")
     return "\n\n".join(parts)
 

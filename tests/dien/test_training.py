@@ -46,6 +46,8 @@ def test_training_is_seeded(small):
 def test_a_form_that_is_not_there_is_a_sentence(tmp_path):
     with pytest.raises(ValueError, match="holds no dien.safetensors. Train it: make train CASE=dien"):
         load_tiny("dien", tmp_path)
+    with pytest.raises(SystemExit, match="There is no part 'lstm'. There are: dien, "):
+        training.main(["lstm"])
 
 
 def test_the_committed_checkpoint_fits_the_data_and_is_small():
