@@ -21,6 +21,7 @@ from notebooks.janus_pro.network import save_tiny
 from notebooks.janus_pro.network.reference import Reference
 from notebooks.janus_pro.training.autoencoder import train_autoencoder
 from notebooks.janus_pro.training.batches import Batches
+from notebooks.janus_pro.training.image_head import join_head, split_head
 from notebooks.janus_pro.training.language import MIXES, train_both_tasks, train_judging
 from notebooks.janus_pro.training.settings import CHECKPOINT_SETTINGS, TINY, make_tokenizer, untrained
 from notebooks.janus_pro.training.vision import VisionReadout, train_vision
@@ -39,9 +40,11 @@ def main() -> None:
     train_judging(model, batches)
     train_vision(readout, model, batches, "naming")
 
-    # Both tasks together
+    # Both tasks together; a code's logit is the sum of those of its colour and of its part of a shape
+    split_head(model)
     for stage in MIXES:
         train_both_tasks(model, batches, stage)
+    join_head(model)
 
     # Save the checkpoint, and measure it as it will be loaded
     save_tiny(TINY, model)
