@@ -16,6 +16,7 @@ from transformers import JanusForConditionalGeneration
 
 from notebooks.janus_pro import data
 from notebooks.janus_pro.network import encode_pictures
+from notebooks.janus_pro.training import settings
 from notebooks.janus_pro.training.batches import to_pixels
 from notebooks.janus_pro.training.settings import ROWS, TOKENS
 from utils.drawn_world.scenes import COLOURS, SHAPES, Scene, draw
@@ -40,6 +41,25 @@ class SumOfAspects(nn.Module):
     def right_inverse(self, matrix: Tensor) -> Tensor:
         """The vectors whose matrix is nearest to `matrix`."""
         return torch.linalg.pinv(self.shown) @ matrix
+
+
+class ProductsOfAspects(nn.Module):
+    """Adds to a matrix [codes, D] the product of a vector of the colour and one of the corner that a code shows.
+
+    A sum cannot say "a red square or a purple cross": it would make a red cross as probable. shown: as above.
+    """
+
+    def __init__(self, shown: Tensor):
+        super().__init__()
+        self.register_buffer("shown", shown)
+        width = settings.WIDTH
+        self.colours = nn.Parameter(torch.randn(ASPECTS[0], width) * width**-0.5)
+        self.corners = nn.Parameter(torch.zeros(ASPECTS[1], width))  # nothing changes at first
+
+    def forward(self, matrix: Tensor) -> Tensor:
+        """The matrix with the products added."""
+        colours, corners, _ = self.shown.split([*ASPECTS, 1], -1)
+        return matrix + (colours @ self.colours) * (corners @ self.corners)
 
 
 def aspects(scene: Scene) -> Tensor:
@@ -75,6 +95,13 @@ def split_head(model: JanusForConditionalGeneration) -> None:
     layer = model.model.generation_head.vision_head
     parametrize.register_parametrization(layer, "weight", SumOfAspects(aspects_of_codes(model)))
     nn.init.zeros_(layer.bias).requires_grad_(False)
+
+
+def add_products(model: JanusForConditionalGeneration) -> None:
+    """Train `ProductsOfAspects` as well from now on, after `split_head`."""
+    layer = model.model.generation_head.vision_head
+    shown = layer.parametrizations.weight[0].shown
+    parametrize.register_parametrization(layer, "weight", ProductsOfAspects(shown))
 
 
 def join_head(model: JanusForConditionalGeneration) -> None:

@@ -1,4 +1,4 @@
-"""Stages "judging", "both" and "duplicates": the language model learns to answer questions and to draw."""
+"""Stages "judging", "both", "duplicates" and "pairs": the language model learns to answer questions and to draw."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Mix(NamedTuple):
     duplicates_share: float  # of the pictures with questions: several things have one colour and shape
 
 
-MIXES = {"both": Mix(10, 32, 1.0, 0.0), "duplicates": Mix(20, 12, 0.2, 0.2)}
+MIXES = {"both": Mix(10, 32, 1.0, 0.0), "duplicates": Mix(20, 12, 0.2, 0.2), "pairs": Mix(10, 32, 1.0, 0.2)}
 
 
 def train_judging(model: JanusForConditionalGeneration, batches: Batches) -> None:

@@ -22,9 +22,17 @@ from utils.training.vision_language import byte_level_bpe
 
 TINY = paths.notebook_dir(__package__) / "tiny"
 WORK = paths.training_dir(__package__)
-SEEDS = {"vq": 1, "seeing": 2, "judging": 3, "naming": 4, "both": 5, "duplicates": 6}
-STEPS = {"vq": 1500, "seeing": 1000, "judging": 300, "naming": 400, "both": 1800, "duplicates": 700}
-LEARNING_RATES = {"vq": 1e-3, "seeing": 2e-3, "judging": 1e-3, "naming": 1e-3, "both": 1.5e-3, "duplicates": 1e-3}
+SEEDS = {"vq": 1, "seeing": 2, "judging": 3, "naming": 4, "both": 5, "duplicates": 6, "pairs": 7}
+STEPS = {"vq": 1500, "seeing": 1000, "judging": 300, "naming": 400, "both": 1800, "duplicates": 700, "pairs": 400}
+LEARNING_RATES = {
+    "vq": 1e-3,
+    "seeing": 2e-3,
+    "judging": 1e-3,
+    "naming": 1e-3,
+    "both": 1.5e-3,
+    "duplicates": 1e-3,
+    "pairs": 1e-3,
+}
 CHECKPOINT_SETTINGS = {  # by the names of their files
     "processor_config.json": {"system_prompt": "", "answer_separator": ":"},
     "generation_config.json": {"guidance_scale": 1.2},
