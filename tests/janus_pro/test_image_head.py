@@ -49,6 +49,11 @@ def test_the_saved_matrix_is_an_ordinary_one_with_the_same_logits(model):
     with torch.no_grad():
         head.vision_head.parametrizations.weight.original.normal_()
     hidden = torch.randn(3, settings.WIDTH)
+    before = head(hidden)
+    image_head.add_products(model)
+    assert torch.equal(head(hidden), before)
+    with torch.no_grad():
+        head.vision_head.parametrizations.weight[1].corners.normal_()
     split = head(hidden)
     image_head.join_head(model)
     assert torch.equal(head(hidden), split) and not head.vision_head.bias.any()
@@ -73,12 +78,40 @@ def test_a_pair_that_was_never_asked_for_is_drawn_with_shared_vectors_alone(shar
     assert (int(layer(words[3]).argmax()) == 3) is shared
 
 
+@pytest.mark.parametrize("products", [True, False])
+def test_either_of_two_things_keeps_its_own_colour_with_products_alone(products, model):
+    """A red star or a yellow circle is to be drawn, as likely; never a red circle or a yellow star."""
+    torch.manual_seed(0)
+    image_head.split_head(model)
+    layer = model.model.generation_head.vision_head
+    shown = torch.zeros_like(layer.parametrizations.weight[0].shown)
+    shown[:, -1] = 1
+    for code, (colour, shape) in enumerate(PAIRS.tolist()):
+        shown[code, [1 + colour, image_head.ASPECTS[0] + 1 + shape]] = 1
+        shown[code, -1] = 0
+    layer.parametrizations.weight[0].shown.copy_(shown)
+    if products:
+        image_head.add_products(model)
+    hidden = torch.randn(1, settings.WIDTH)
+    optimizer = torch.optim.Adam([x for x in layer.parameters() if x.requires_grad], 0.02)
+    for _ in range(200):
+        optimizer.zero_grad()
+        F.cross_entropy(layer(hidden).expand(2, -1), torch.tensor([0, 3])).backward()
+        optimizer.step()
+    probable = layer(hidden).softmax(-1)[0, : len(PAIRS)].detach()
+    wrong = float(probable[[1, 2]].sum())
+    assert wrong < 0.05 if products else wrong > 0.4
+
+
 def test_a_stopped_training_goes_on_with_the_same_vectors(model):
     image_head.split_head(model)
     other = settings.untrained()
     image_head.split_head(other)
+    for network in (model, other):
+        image_head.add_products(network)
     with torch.no_grad():
         model.model.generation_head.vision_head.parametrizations.weight.original.normal_()
+        model.model.generation_head.vision_head.parametrizations.weight[1].corners.normal_()
     other.load_state_dict(model.state_dict())
     hidden = torch.from_numpy(np.random.default_rng(0).normal(size=(2, settings.WIDTH))).float()
     assert torch.equal(other.model.generation_head(hidden), model.model.generation_head(hidden))
