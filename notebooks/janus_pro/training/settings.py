@@ -23,7 +23,7 @@ from utils.training.vision_language import byte_level_bpe
 TINY = paths.notebook_dir(__package__) / "tiny"
 WORK = paths.training_dir(__package__)
 SEEDS = {"vq": 1, "seeing": 2, "judging": 3, "naming": 4, "both": 5, "duplicates": 6, "pairs": 7}
-STEPS = {"vq": 1500, "seeing": 1000, "judging": 300, "naming": 400, "both": 1800, "duplicates": 700, "pairs": 400}
+STEPS = {"vq": 1500, "seeing": 1000, "judging": 300, "naming": 400, "both": 1800, "duplicates": 700, "pairs": 700}
 LEARNING_RATES = {
     "vq": 1e-3,
     "seeing": 2e-3,
