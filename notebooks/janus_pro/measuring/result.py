@@ -15,7 +15,7 @@ from utils.files import replaced
 
 RESULT = Path(__file__).parents[1] / "result.png"
 QUESTIONS = (("shape", 0), ("count", 2), ("place", 2), ("relation", 5))  # a kind, a held-out trial
-PROMPTS = (("place", 1), ("count", 1), ("several", 1), ("relation", 1))
+PROMPTS = (("place", 1), ("count", 1), ("several", 3), ("relation", 1))
 
 
 def answered(janus: Janus) -> list[tuple[str, Image.Image, str]]:
@@ -44,7 +44,8 @@ def drawn(janus: Janus) -> list[tuple[str, Image.Image, str]]:
 
 def main() -> None:
     janus = Janus(convert.prepare("tiny", "INT8"))
-    figure = pictures_with_words([*answered(janus), *drawn(janus)])
+    drawings = drawn(janus)
+    figure = pictures_with_words([*answered(janus), *drawings])
     with replaced(RESULT) as written:
         figure.savefig(written, dpi=100, format="png", bbox_inches="tight")
         with Image.open(written) as whole:
