@@ -71,8 +71,8 @@ def test_the_version_is_the_commit_and_says_when_files_differ_from_it(tmp_path, 
         return provenance.code_version()
 
     def git(*command):
-        options = ["-c", "user.name=A", "-c", "user.email=a@example.com"]
-        done = subprocess.run(["git", *options, *command], cwd=tmp_path, check=True, capture_output=True, encoding="utf-8")
+        git = ["git", "-c", "user.name=A", "-c", "user.email=a@example.com"]
+        done = subprocess.run([*git, *command], cwd=tmp_path, check=True, capture_output=True, encoding="utf-8")
         return done.stdout.strip()
 
     monkeypatch.setattr(provenance, "ROOT", tmp_path)
