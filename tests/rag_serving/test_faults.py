@@ -100,10 +100,12 @@ def test_a_replica_answers_and_does_not_write(retriever, url, cluster):
     # The copy has the lock of the primary's socket, so another port: it is a part of the socket's name.
     subprocess.run([*control, "--options", f"-h '' -p 5433 -k {folder}", "start"], **command)
     try:
-        retriever.ingest("moon", TEXT)  # after the copy was made
         store = fakes.store(f"{url.partition('?')[0]}?host={folder}&port=5433")
-        assert wait_for(lambda: store.counts() == retriever.store.counts(), 30)
         reading = Retriever(store, fakes.Embedder(), tokens=20, overlap=4)
+        with pytest.raises(DatabaseAway, match="have not reached it yet. Try again"):
+            store.counts()
+        retriever.ingest("moon", TEXT)  # after the copy was made
+        assert wait_for(lambda: _counts(reading) == _counts(retriever), 60)
         assert reading.search("earth and sun", 5) == retriever.search("earth and sun", 5)
         for write in (lambda: reading.ingest("sun", TEXT), lambda: reading.delete("moon")):
             with pytest.raises(DatabaseAway, match="a replica, which only reads. Nothing was written"):

@@ -232,6 +232,10 @@ class Store:
             raise DatabaseAway(
                 "The database is a replica, which only reads. Nothing was written. Write to its primary server."
             ) from error
+        except psycopg.errors.UndefinedTable as error:  # `_prepare` makes the tables of a primary server
+            raise DatabaseAway(
+                "The database is a replica, and the tables of its primary server have not reached it yet. Try again."
+            ) from error
         except (psycopg.OperationalError, PoolTimeout) as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             if isinstance(error, psycopg.errors.DiskFull):
