@@ -370,7 +370,8 @@ class Janus:
 
     def reset_cache(self) -> None:
         """Empty the KV cache."""
-        self._requests["language"].reset_state()
+        # A new request: in one that is used again, OpenVINO 2026.4 damages a cache of 8 bits when the batch grows.
+        self._requests["language"] = self._requests["language"].get_compiled_model().create_infer_request()
         self._past = 0
 
     def read(self, embeddings: np.ndarray, beams: np.ndarray | None = None) -> np.ndarray:

@@ -176,6 +176,23 @@ def test_a_drawing_forgets_the_one_before(janus):
     assert janus.draw_tokens(DRAWN).tolist() == first.tolist()
 
 
+@pytest.mark.parametrize("cache", ["u8", "f32"])
+def test_a_cache_of_eight_bits_forgets_when_more_rows_come(ir, cache):
+    """OpenVINO 2026.4 gives NaN from some position on when an emptied 8-bit cache of one row gets two."""
+
+    def hidden(janus: pipeline.Janus, rows: int, length: int) -> np.ndarray:
+        numbers = np.random.default_rng(0).normal(size=(length, rows, 1, width)).astype(np.float32)
+        janus.reset_cache()
+        return np.concatenate([janus.read(one) for one in numbers], 1)  # [rows, length, D]
+
+    fresh, used = (pipeline.Janus(ir, KV_CACHE_PRECISION=cache) for _ in range(2))
+    width = fresh.embed([1]).shape[2]
+    hidden(used, 1, 30)
+    np.testing.assert_array_equal(hidden(used, 2, 60), hidden(fresh, 2, 60))
+    hidden(used, 1, 30)
+    np.testing.assert_array_equal(hidden(used, 6, 60), hidden(fresh, 6, 60))
+
+
 def test_guidance_follows_the_prompt(janus):
     tokens = {
         (prompt, guidance): janus.draw_tokens(prompt, 1, guidance).tolist()
