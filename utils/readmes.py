@@ -247,7 +247,7 @@ def _number(entry: Entry) -> str:
 def _below_goal(entry: Entry) -> list[str]:
     """A line with the metrics that pass their thresholds and miss their goals, if there are any."""
     missed = list(dict.fromkeys(row["metric"] for row in _measured(entry) if compare.below_goal(row)))
-    return [f"**below goal**: {', '.join(missed)}"] if missed else []
+    return [f"**below goal**: {'; '.join(missed)}"] if missed else []
 
 
 def _needs(results: Mapping) -> str:

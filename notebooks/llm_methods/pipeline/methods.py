@@ -13,7 +13,7 @@ from dataclasses import dataclass
 MECHANISMS = {  # what a group of methods has in common
     "8 bits": "Each weight is a number of 8 bits times a scale of its output channel.",
     "4 bits in groups": "Each weight is a number of 4 bits times a scale of its group, which is a run of one row.",
-    "mixed precision": "Layers that suffer most from rounding keep 8 bits.",
+    "mixed precision": "Some layers keep 8 bits, chosen by a measure of sensitivity.",
     "number formats": "Numbers of 4 or 8 bits lie more densely near zero, as weights do.",
     "codebooks": "Each weight is the index of an entry in a table.",
     "scaling before rounding": "Channels that matter are scaled up before rounding, and down again afterwards.",
@@ -86,7 +86,7 @@ WEIGHTS = (
     _weights("INT4 asymmetric", INT4, ASYM, "64 weights share a scale and a zero point; the head keeps 8 bits."),
     _weights("INT4 symmetric", INT4, SYM, "64 weights share a scale, and zero is zero."),
     _weights("INT4 mixed 80 %", MIXED, f"{ASYM}, ratio=0.8",
-             "The 20 % of the weights that 8 bits represent worst keep 8 bits."),
+             "The 20 % of the weights that 8 bits represent best keep 8 bits."),
     _weights("scale estimation", FEEDBACK, f"{ASYM}, scale_estimation=True, dataset=text",
              "Scales are searched that give the least error of a layer's output.", TEXT),
     _weights("AWQ data-free", SCALING, f"{ASYM}, awq=True",
