@@ -1,11 +1,10 @@
 """Trains the tiny checkpoint: `python -m notebooks.wav2lip.training`.
 
-There are five stages. Each saves its state in models/wav2lip-training, and a run that was stopped resumes there:
+There are four stages. Each saves its state in models/wav2lip-training, and a run that was stopped resumes there:
   clips          drawn heads speak the training sentences
   audio encoder  the generator's audio encoder learns to predict the shape of the mouth from sound
-  reader         a small network learns to read the shape of the mouth from a picture
   expert         SyncNet learns which lips and sounds belong together, as in the paper
-  generator      Wav2Lip learns to redraw the mouth, so that the reader reads the right shape, and then with the expert
+  generator      Wav2Lip learns to redraw the mouth, by reconstruction alone and then with the expert, as in the paper
 Training is seeded. It writes FP16 safetensors to tiny/ and prints metrics on held-out clips.
 """
 
@@ -22,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from notebooks.wav2lip.data.clips import Clip, held_out_clip, training_clip, training_sound
-from notebooks.wav2lip.network import Conv, SyncNet, Wav2Lip, save_tiny
+from notebooks.wav2lip.network import SyncNet, Wav2Lip, save_tiny
 from notebooks.wav2lip.pipeline import SIDE
 from utils import paths
 from utils.files import replaced
@@ -35,12 +34,11 @@ WIDTH = 0.25  # of the channels of the released networks
 TRAINING_CLIPS = 480
 TRAINING_UTTERANCES = 4800  # clips without pictures, for the audio encoder
 HELD_OUT_CLIPS = 12
-STEPS = {"audio_encoder": 2500, "reader": 1500, "expert": 900, "generator": 7500}
-LEARNING_RATES = {"audio_encoder": 2e-3, "reader": 2e-3, "expert": 1e-3, "generator": 2e-3}
+STEPS = {"audio_encoder": 2500, "expert": 900, "generator": 7500}
+LEARNING_RATES = {"audio_encoder": 2e-3, "expert": 1e-3, "generator": 2e-3}
 WORKERS = 2  # processes that draw clips
 SYNC_START = 0.7  # share of the steps after which the expert's loss joins
 SYNC_WEIGHT = 0.03  # of the expert's loss, as in the paper
-SHAPE_WEIGHT = 1.5  # of the difference between the shapes that the reader sees
 LIP_WEIGHT = 10.0  # of the reconstruction at the lips
 UPPER_HALF_WEIGHT = 0.3  # of the reconstruction in the upper half of the face
 SUPERVISED_BLOCKS = [3, 4, 5]  # of the decoder; their outputs are compared with the target, too
@@ -97,18 +95,6 @@ class Batches:
             mels.append(clip.windows([frame])[0])
             mouths.append(clip.mouth[frame])
         return torch.from_numpy(np.stack(mels)), torch.from_numpy(np.stack(mouths))
-
-    def reader_batch(self, count: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """Faces [count, 3, 96, 96] and their mouths [count, 3]. Half of the faces are blurred, and all have noise."""
-        faces, mouths = [], []
-        for clip, frame in self.sample(count, rng):
-            faces.append(clip.faces[frame][:, :: -1 if rng.random() < 0.5 else 1])
-            mouths.append(clip.mouth[frame])
-        faces = torch.from_numpy(np.stack(faces)).permute(0, 3, 1, 2).float() / 255  # [count, 3, 96, 96]
-        blurred = F.avg_pool2d(faces, 3, stride=1, padding=1, count_include_pad=False)
-        faces = torch.where(torch.from_numpy(rng.random((count, 1, 1, 1)) < 0.5), blurred, faces)
-        noise = rng.normal(0, 0.02, faces.shape).astype(np.float32)
-        return faces + torch.from_numpy(noise), torch.from_numpy(np.stack(mouths)).float()
 
     def sync_batch(self, count: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
         """Mel windows [count, 1, 80, 16] and the lower halves of five consecutive faces [count, 15, 48, 96]."""
@@ -191,37 +177,6 @@ def train_audio_encoder(generator: Wav2Lip, batches: Batches) -> MouthRegressor:
     return network
 
 
-class MouthReader(nn.Module):
-    """Reads opening, width and visibility of the mouth from the lower half of a face."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(
-            Conv(3, 16, stride=2),  # [n, 16, 24, 48]
-            Conv(16, 32, stride=2),  # [n, 32, 12, 24]
-            Conv(32, 64, stride=2),  # [n, 64, 6, 12]
-            Conv(64, 64, stride=2),  # [n, 64, 3, 6]
-            nn.Flatten(),
-            nn.Linear(64 * 3 * 6, 3),
-        )
-
-    def forward(self, faces: Tensor) -> Tensor:
-        """Mouths [n, 3] in faces [n, 3, 96, 96] in 0..1, BGR."""
-        return self.layers(faces[:, :, SIDE // 2 :])
-
-
-def train_reader(batches: Batches) -> MouthReader:
-    """Train a reader on the true pictures, whose mouths are known."""
-    reader = MouthReader()
-
-    def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
-        faces, mouths = batches.reader_batch(32, rng)  # [32, 3, 96, 96], [32, 3]
-        return {"loss": F.mse_loss(reader(faces), mouths)}
-
-    optimise(WORK / "reader.pt", reader, loss, steps=STEPS["reader"], rate=LEARNING_RATES["reader"])
-    return reader.requires_grad_(False)
-
-
 def similarities(expert: SyncNet, mel: Tensor, faces: Tensor) -> Tensor:
     """Cosine similarity [n, n] of every sound (rows) with all lips (columns)."""
     sound, lips = expert(mel, faces)  # [n, channels] each
@@ -291,7 +246,7 @@ def weighted_error(drawn: Tensor, target: Tensor, weight: Tensor) -> Tensor:
     return ((drawn - target).abs() * weight).mean() / weight.mean()
 
 
-def train_generator(generator: Wav2Lip, expert: SyncNet, reader: MouthReader, batches: Batches) -> None:
+def train_generator(generator: Wav2Lip, expert: SyncNet, batches: Batches) -> None:
     """Train Wav2Lip to redraw the lower half of a face so that it fits the sound."""
     expert.requires_grad_(False)
     expert.eval()
@@ -314,10 +269,6 @@ def train_generator(generator: Wav2Lip, expert: SyncNet, reader: MouthReader, ba
         # Reconstruction
         errors = [weighted_error(x, batch["target"], batch["weight"]) for x in (drawn, *small)]
         losses = {"loss": errors[0] + SUPERVISION_WEIGHT * sum(errors[1:]), "error": errors[0], "small": errors[1]}
-
-        # Shape: the reader must see the same mouth as in the target
-        losses["shape"] = F.mse_loss(reader(drawn), reader(batch["target"]))
-        losses["loss"] = losses["loss"] + SHAPE_WEIGHT * losses["shape"]
 
         # Expert: the lower halves of five consecutive pictures against the sound of the first
         if with_expert:
@@ -372,9 +323,8 @@ def main() -> None:
     regressor = train_audio_encoder(generator, Batches(utterances))
     batches = Batches(load_clips())
     copy_audio_encoder(generator, expert)
-    reader = train_reader(batches)
     train_expert(expert, batches)
-    train_generator(generator, expert, reader, batches)
+    train_generator(generator, expert, batches)
     save_tiny(TINY, generator, expert)
     provenance.stamp(TINY)
     clips = [held_out_clip(number) for number in range(HELD_OUT_CLIPS)]

@@ -20,7 +20,7 @@ def batches() -> Batches:
 
 @pytest.fixture
 def short(monkeypatch, tmp_path):
-    monkeypatch.setattr(training, "STEPS", {"audio_encoder": 4, "reader": 2, "expert": 2, "generator": 4})
+    monkeypatch.setattr(training, "STEPS", {"audio_encoder": 4, "expert": 2, "generator": 4})
     monkeypatch.setattr(training, "WORK", tmp_path)
 
 
@@ -81,33 +81,16 @@ def test_a_stopped_stage_goes_on_to_the_same_weights(short, batches, monkeypatch
     assert all(torch.allclose(whole[key].float(), resumed[key].float(), atol=1e-5) for key in whole)
 
 
-def test_the_reader_learns_the_opening_from_the_lower_half(batches, monkeypatch, tmp_path):
-    monkeypatch.setattr(training, "STEPS", {"reader": 40})
-    monkeypatch.setattr(training, "WORK", tmp_path)
-    torch.manual_seed(0)
-    reader = training.train_reader(batches)
-    faces, mouths = batches.reader_batch(64, np.random.default_rng(1))
-    read = reader(faces)
-    assert torch.corrcoef(torch.stack([read[:, 0], mouths[:, 0]]))[0, 1] > 0.8
-    without_upper = faces.clone()
-    without_upper[:, :, : faces.shape[2] // 2] = 0
-    assert (reader(without_upper) == read).all()
-    assert not any(values.requires_grad for values in reader.parameters())
-
-
 def test_all_stages_run_and_leave_the_hearing_alone(short, batches, tmp_path):
     torch.manual_seed(0)
     generator, expert = Wav2Lip(WIDTH), SyncNet(WIDTH)
     hearing = training.train_audio_encoder(generator, batches)
     heard = {key: x.clone() for key, x in generator.audio_encoder.state_dict().items()}
     training.copy_audio_encoder(generator, expert)
-    reader = training.train_reader(batches)
     training.train_expert(expert, batches)
     judged = {key: x.clone() for key, x in expert.state_dict().items()}
     before = generator.face_decoder_blocks[0][0].conv_block[0].weight.clone()
-    read = {key: x.clone() for key, x in reader.state_dict().items()}
-    training.train_generator(generator, expert, reader, batches)
-    assert all((read[key] == x).all() for key, x in reader.state_dict().items())
+    training.train_generator(generator, expert, batches)
     assert all((heard[key] == x).all() for key, x in generator.audio_encoder.state_dict().items())
     assert all((judged[key] == x).all() for key, x in expert.state_dict().items())
     assert (before != generator.face_decoder_blocks[0][0].conv_block[0].weight).any()
