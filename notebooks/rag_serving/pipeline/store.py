@@ -232,10 +232,6 @@ class Store:
             raise DatabaseAway(
                 "The database is a replica, which only reads. Nothing was written. Write to its primary server."
             ) from error
-        except psycopg.errors.UndefinedTable as error:  # `_prepare` makes the tables of a primary server
-            raise DatabaseAway(
-                "The database is a replica, and the tables of its primary server have not reached it yet. Try again."
-            ) from error
         except (psycopg.OperationalError, PoolTimeout) as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             if isinstance(error, psycopg.errors.DiskFull):
@@ -256,7 +252,12 @@ class Store:
                 connection.execute(SCHEMA.format(dimensions=int(self.dimensions)))
                 entry = "insert into meta values ('embedder', %s) on conflict do nothing"
                 connection.execute(entry, (self.embedder,))
-            (known,) = connection.execute("select value from meta where key = 'embedder'").fetchone()
+            try:
+                (known,) = connection.execute("select value from meta where key = 'embedder'").fetchone()
+            except psycopg.errors.UndefinedTable as error:
+                raise DatabaseAway(
+                    "The database is a replica, and its primary server's tables have not reached it yet. Try again."
+                ) from error
         if known != self.embedder:
             raise OtherEmbedder(
                 f"The vectors in this database were made by {known}, and not by {self.embedder}. Use that model, or an "
