@@ -190,6 +190,11 @@ def table(rows: Sequence[Mapping], columns: Mapping[str, str], folded: str = "")
     return Table(["Method", *columns.values()], lines, folded=folded)
 
 
+def used(rows: Sequence[Mapping], columns: Mapping[str, str]) -> dict[str, str]:
+    """The columns of which a row has a value."""
+    return {field: heading for field, heading in columns.items() if any(field in row for row in rows)}
+
+
 def _cell(value) -> str:
     if isinstance(value, bool):
         return "yes" if value else "**no**"
@@ -264,11 +269,10 @@ def measured(rows: Mapping[str, Sequence[Mapping]]) -> str:
     parts = []
     for kind, (title, columns) in COLUMNS.items():
         if rows.get(kind):
-            used = {f: heading for f, heading in columns.items() if any(f in row for row in rows[kind])}
             known = {row["name"] for row in rows[kind]}
             left = [method for method in METHODS if method.kind == kind and method.name not in known]
             reasons = [{"name": method.name, "error": method.why or "not measured yet"} for method in left]
-            parts.append(table([*rows[kind], *reasons], used, folded=title).markdown())
+            parts.append(table([*rows[kind], *reasons], used(rows[kind], columns), folded=title).markdown())
             for cpu in dict.fromkeys(row["cpu"] for row in rows[kind] if "cpu" in row):
                 names = [row["name"] for row in rows[kind] if row.get("cpu") == cpu]
                 failed = sum("error" in row for row in rows[kind])
