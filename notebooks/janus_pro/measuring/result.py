@@ -1,4 +1,5 @@
-"""`python -m notebooks.janus_pro.measuring.result` draws result.png: right answers and drawings of tiny at INT8."""
+"""`python -m notebooks.janus_pro.measuring.result` draws result.png, right answers and drawings of tiny at INT8, and
+thumbnail.jpg, its lower right quarter."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from notebooks.janus_pro.measuring.checker import fulfils
 from notebooks.janus_pro.pipeline import Janus
 from utils.files import replaced
 
-RESULT = Path(__file__).parents[1] / "result.png"
+FOLDER = Path(__file__).parents[1]
+RESULT, THUMBNAIL = FOLDER / "result.png", FOLDER / "thumbnail.jpg"
 QUESTIONS = (("shape", 0), ("count", 2), ("place", 2), ("relation", 5))  # a kind, a held-out trial
 PROMPTS = (("place", 1), ("count", 1), ("several", 3), ("relation", 1))
 
@@ -44,13 +46,16 @@ def drawn(janus: Janus) -> list[tuple[str, Image.Image, str]]:
 
 def main() -> None:
     janus = Janus(convert.prepare("tiny", "INT8"))
-    drawings = drawn(janus)
-    figure = pictures_with_words([*answered(janus), *drawings])
+    figure = pictures_with_words([*answered(janus), *drawn(janus)])
     with replaced(RESULT) as written:
         figure.savefig(written, dpi=100, format="png", bbox_inches="tight")
         with Image.open(written) as whole:
             small = whole.convert("RGB").quantize(256, dither=Image.Dither.NONE)
         small.save(written, "png", optimize=True)
+    quarter = small.convert("RGB").crop((small.width // 2, small.height // 2, *small.size))
+    quarter.thumbnail((320, 320))
+    with replaced(THUMBNAIL) as written:
+        quarter.save(written, "jpeg", quality=88)
 
 
 if __name__ == "__main__":
