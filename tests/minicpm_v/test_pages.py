@@ -24,6 +24,8 @@ def words_of(page: str) -> str:
 def test_the_key_result_is_stated_as_it_was_measured(page):
     rows = [row for row in report.examination("minicpm_v")["quality"] if row["metric"] == figures.SMALL_WORDS]
     of = next(row["of"] for row in rows if "of" in row)
-    read = " or ".join(map(str, sorted({round(row["value"] * of) for row in rows if row["precision"]})))
+    read = {row["precision"]: round(row["value"] * of) for row in rows if row["precision"]}
     (missed,) = (round(row["value"] * of) for row in rows if row.get("control") == figures.NO_SLICES)
-    assert f"reads {read} of {of} small words right with slices and {missed} of {of} without" in words_of(page)
+    assert read["FP16"] == read["INT8"]
+    counts = f"{read['FP16']} of {of} small words right with slices ({read['INT4']} at INT4), and {missed} of {of} without"
+    assert f"reads {counts}." in words_of(page)

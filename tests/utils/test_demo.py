@@ -125,6 +125,19 @@ def test_a_taken_port_is_an_error(page):
             demo.start(page, taken)
 
 
+@pytest.mark.parametrize("refusals", [1, 2])
+def test_a_page_may_be_slow_once(page, port, monkeypatch, refusals):
+    from gradio import networking
+
+    answers = iter([False] * refusals + [True])
+    monkeypatch.setattr(networking, "url_ok", lambda url: next(answers))
+    if refusals == 1:
+        assert demo.start(page, port) == f"http://127.0.0.1:{port}/"
+    else:
+        with pytest.raises(ValueError, match="localhost is not accessible"):
+            demo.start(page, port)
+
+
 def test_unknown_cases_are_listed(notebooks, capsys):
     with pytest.raises(ValueError, match="There is no demo of 'wav2vec'. There are: toy."):
         demo.load("wav2vec", notebooks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PIL import Image
+from PIL import Image, ImageOps
 
 from notebooks.janus_pro import convert
 from notebooks.janus_pro.data import held_out, held_out_prompts
@@ -53,9 +53,8 @@ def main() -> None:
             small = whole.convert("RGB").quantize(256, dither=Image.Dither.NONE)
         small.save(written, "png", optimize=True)
     quarter = small.convert("RGB").crop((small.width // 2, small.height // 2, *small.size))
-    quarter.thumbnail((320, 320))
     with replaced(THUMBNAIL) as written:
-        quarter.save(written, "jpeg", quality=88)
+        ImageOps.pad(quarter, (320, 200), color="white").save(written, "jpeg", quality=88)
 
 
 if __name__ == "__main__":
