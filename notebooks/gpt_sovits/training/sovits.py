@@ -41,8 +41,8 @@ from utils.speech.spectra import mel_filters
 from utils.training.loop import autocast, matrices, optimise
 from utils.training.vocoder import Discriminators, PeriodDiscriminator, adversarial_losses, spectral_error
 
-STEPS = {"sovits": 1600, "sound": 1300, "finish": 1200}
-LEARNING_RATES = {"sovits": 3e-3, "sound": 3e-3, "finish": 8e-4}
+STEPS = {"sovits": 2000, "sound": 3000, "finish": 1500}
+LEARNING_RATES = {"sovits": 3e-3, "sound": 3e-3, "finish": 5e-4}
 SEEDS = {"sovits": 2, "sound": 6, "finish": 7}
 BATCH = 12  # sentences
 SLICE_FRAMES = 20  # of each sentence that become sound, 0.4 s
