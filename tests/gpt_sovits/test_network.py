@@ -7,7 +7,6 @@ import torch
 
 from notebooks.gpt_sovits.network import t2s
 from notebooks.gpt_sovits.network.layers import Attention
-from notebooks.gpt_sovits.network.source import BASE_HZ, Source
 from notebooks.gpt_sovits.network.sovits import Codebook, Spectrogram, SynthesizerTrn
 from tests.gpt_sovits import small
 from tests.gpt_sovits.small import CODES, PHONES, WIDTH, drawn, ids
@@ -138,33 +137,3 @@ def test_a_vector_is_coded_by_the_nearest_of_the_codebook():
     codebook, x = Codebook(40, 12), torch.randn(2, 12, 7, generator=torch.Generator().manual_seed(0))
     expected = torch.cdist(x.transpose(1, 2), codebook.embed.expand(2, -1, -1)).argmin(2)
     assert (codebook.encode(x) == expected).all() and codebook.encode(x).shape == (2, 7)
-
-
-@torch.inference_mode()
-def test_the_source_has_the_pitch_and_its_multiples_at_any_length():
-    source, frames = Source(2, 1000, 20), 4000
-    source.mix.weight.copy_(torch.tensor([[[1.0], [0.25]]]))
-    octaves = math.log2(125 / BASE_HZ)
-    pitch = torch.tensor([[[octaves]], [[octaves]]]).repeat(1, 1, frames)  # [2, 1, T]
-    sines = source(torch.cat([pitch, torch.tensor([1.0, 0.0])[:, None, None].expand_as(pitch)], 1))[:, 0]
-    spectrum = torch.fft.rfft(sines[0, -1000:]).abs() / 500  # Hz by Hz, in the last second
-    assert spectrum[125] == pytest.approx(1, abs=1e-2) and spectrum[250] == pytest.approx(0.25, abs=1e-2)
-    spectrum[[125, 250]] = 0
-    assert spectrum.max() < 0.02 and not sines[1].any()
-
-
-@torch.inference_mode()
-def test_the_pitch_is_interpolated_between_frames():
-    found = Source(2, 1000, 20).interpolated(torch.tensor([[[0.0, 8.0]]]))
-    assert found.tolist() == [[[0, 0, 1, 3, 5, 7, 8, 8]]]
-
-
-@torch.inference_mode()
-def test_the_pitch_of_the_source_is_that_of_the_latents():
-    network, z, ge = small.synthesizer(harmonics=3).dec, drawn(1, 12, 30), drawn(1, 20, 1)
-    octaves, voicing = network.pitch(z).chunk(2, 1)
-    assert torch.equal(network(z, ge), network(z, ge, torch.cat([octaves, voicing.sigmoid()], 1)))
-    assert not torch.allclose(
-        network(z, ge), network(z, ge, torch.cat([octaves + 0.5, voicing.sigmoid()], 1)), atol=1e-3
-    )
-    assert small.synthesizer().dec.source is None

@@ -19,7 +19,6 @@ from notebooks.gpt_sovits.training.sovits import SLICE_FRAMES, Sentence, Sentenc
 from tests.gpt_sovits import small
 from utils.training import loop, vocoder
 
-SOURCE = {"harmonics": 3}  # of a synthesizer that is trained
 TONES = (400, 2400)  # Hz, of phones 0 and 1 of a toy recording
 HOP = 20  # samples of a frame of the small synthesizer
 
@@ -32,8 +31,7 @@ def recording(phones: list[int], frames: list[int], voice: str = "af_one", chine
     text, word2ph = (
         ("字" * (len(phones) // 2), np.full(len(phones) // 2, 2)) if chinese else ("words", np.zeros(0, int))
     )
-    f0 = np.concatenate([np.full(n, TONES[p % 2], np.float32) for p, n in zip(phones, frames, strict=True)])
-    return Recording(voice, "en", text, np.array(phones), word2ph, np.array(frames), samples, f0)
+    return Recording(voice, "en", text, np.array(phones), word2ph, np.array(frames), samples)
 
 
 def sentence(voice: str, frames: int, seed: int, phones: int = 5) -> Sentence:
@@ -43,8 +41,7 @@ def sentence(voice: str, frames: int, seed: int, phones: int = 5) -> Sentence:
     level = torch.arange(frames) / 1000 + seed
     ids = torch.randint(0, small.PHONES, (phones,), generator=draw)
     alignment = torch.arange(frames) * phones // frames
-    pitch = torch.stack([level, (torch.arange(frames) % 3 > 0).float()])
-    return Sentence(voice, ids, tokens, alignment, pitch, level.repeat_interleave(HOP) / 10)
+    return Sentence(voice, ids, tokens, alignment, level.repeat_interleave(HOP) / 10)
 
 
 def score(voice: str, phones: int, tokens: int, seed: int) -> train_t2s.TokenizedSentence:
@@ -66,7 +63,7 @@ def few(monkeypatch):
     monkeypatch.setattr(loop, "torch_precision", lambda: "FP32")
     monkeypatch.setattr(train_hubert, "STEPS", 2)
     monkeypatch.setattr(train_t2s, "STEPS", 2)
-    monkeypatch.setattr(train_sovits, "STEPS", {"sovits": 2, "sound": 2, "finish": 2})
+    monkeypatch.setattr(train_sovits, "STEPS", {"sovits": 2, "sound": 2})
     monkeypatch.setattr(train_t2s, "BATCH", 2)
     monkeypatch.setattr(train_sovits, "BATCH", 2)
     monkeypatch.setattr(train_bert, "STEPS", 2)
@@ -179,47 +176,20 @@ def test_some_tokens_are_corrupted_but_no_padding(monkeypatch):
 
 
 def test_training_generates_the_sound_of_inference(few, sentences, monkeypatch):
-    """Where the pitch of the latents is the true one."""
     monkeypatch.setattr(train_sovits, "SLICE_FRAMES", 40)
-    network, given = small.synthesizer(**SOURCE).eval(), sentences.batch([0], [1], np.random.default_rng(0))
+    network, given = small.synthesizer().eval(), sentences.batch([0], [1], np.random.default_rng(0))
     drawn = torch.Generator().manual_seed(int(np.random.default_rng(7).integers(2**31)))
     noise = NOISE_SCALE * torch.randn(1, network.dec.conv_pre.in_channels, 40, generator=drawn)
     with torch.no_grad():
         ge = network.style(network.spectrogram(given.reference))
         expected = network(given.tokens, given.phones, ge, noise)
-        z, _, ge = train_sovits.latents(network, given.tokens, given, np.random.default_rng(7))
-        octaves, voicing = network.dec.pitch(z).chunk(2, 1)
-        true_pitch = given._replace(pitch=torch.cat([octaves, voicing.sigmoid()], 1))
-        made, true = train_sovits.generate_slices(network, true_pitch, z, ge)
-        other, _ = train_sovits.generate_slices(network, given, z, ge)
+        made, true = train_sovits.generate_slices(network, given, np.random.default_rng(7))
     assert torch.allclose(made, expected, atol=1e-5) and torch.equal(true[0], given.sound)
-    assert not torch.allclose(made, other, atol=1e-3)
-
-
-def test_pitch_is_in_octaves_and_goes_on_where_there_is_none():
-    f0 = np.float32([0, 0, 2, 2, 4, 4, 0, 0, 8, 8]) * train_sovits.BASE_HZ
-    found = train_sovits.pitch_at(f0, (np.arange(5) + 0.5) * 2 * FRAME_S)
-    assert found.tolist() == [[1, 1, 2, 2.5, 3], [0, 1, 1, 0, 1]]
-    assert train_sovits.pitch_at(0 * f0, np.array([0, 9.0])).tolist() == [[0, 0], [0, 0]]
-
-
-def test_pitch_counts_where_there_is_one(few, sentences):
-    network = small.synthesizer(**SOURCE)
-    both = train_sovits.probed(network).eval()
-    network.dec.pitch.weight.data.zero_()
-    network.dec.pitch.bias.data.copy_(torch.tensor([0.5, 0.0]))
-    given = sentences.batch([0, 3], [1, 2], np.random.default_rng(0))
-    with torch.no_grad():
-        found = train_sovits.prior_losses(both, given, np.random.default_rng(0))[0]
-    octaves, voiced = given.pitch.unbind(1)
-    wanted = (octaves[voiced > 0] - 0.5).abs().mean()
-    assert float(found["pitch"]) == pytest.approx(float(wanted), rel=1e-4)
-    assert float(found["voicing"]) == pytest.approx(np.log(2), rel=1e-4)
 
 
 def test_latents_learn_the_spectrum_of_their_frame_without_padding(few, sentences):
-    network = small.synthesizer(**SOURCE)
-    both = train_sovits.probed(network).eval()
+    network = small.synthesizer()
+    both = torch.nn.ModuleDict({"network": network, "mel": train_sovits.mel_probe(network)}).eval()
     both["mel"].weight.data.zero_()
     given = sentences.batch([0, 3], [1, 2], np.random.default_rng(0))
     wanted = train_sovits.mel(network, given.sound)
@@ -419,17 +389,15 @@ def test_features_of_a_character_are_those_of_all_its_phones():
 def test_every_stage_changes_its_own_parts_alone(few, sentences, monkeypatch, tmp_path):
     monkeypatch.setattr(train_hubert, "PHONEMES", small.PHONES)
     monkeypatch.setattr(train_bert, "PHONEMES", small.PHONES)
-    parts = {"hubert": small.hubert(), "sovits": small.synthesizer(**SOURCE), "bert": small.bert(), "t2s": small.t2s()}
-    both = train_sovits.probed(parts["sovits"])
+    parts = {"hubert": small.hubert(), "sovits": small.synthesizer(), "bert": small.bert(), "t2s": small.t2s()}
     known = {x: i for i, x in enumerate([*train_bert.SPECIAL, *"天气很好"])}
     read = [train_bert.text("天气很好", np.arange(8), np.full(4, 2), known)]
     excerpts = train_hubert.Excerpts([recording([0, 1], [30, 30])])
     pairs = train_t2s.Pairs([one for pair in PAIRS for one in pair])
     stages = [
         (lambda: train_hubert.train(tmp_path, parts["hubert"], excerpts), {"hubert"}),
-        (lambda: train_sovits.train_latents(tmp_path, both, sentences), {"sovits"}),
+        (lambda: train_sovits.train_latents(tmp_path, parts["sovits"], sentences), {"sovits"}),
         (lambda: train_sovits.train_generator(tmp_path, parts["sovits"], sentences), {"sovits"}),
-        (lambda: train_sovits.train_together(tmp_path, both, sentences), {"sovits"}),
         (lambda: train_bert.train(tmp_path, parts["bert"], read), {"bert"}),
         (lambda: train_t2s.train(tmp_path, parts["t2s"], pairs), {"t2s"}),
     ]
@@ -448,21 +416,17 @@ def differing(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> s
     return {key for key in one if not torch.equal(one[key], other[key])}
 
 
-def test_first_the_latents_are_learned_then_the_sound_and_last_all(few, sentences, tmp_path):
-    parts = {"sovits": small.synthesizer(**SOURCE)}
-    both = train_sovits.probed(parts["sovits"])
+def test_first_the_latents_are_learned_then_the_sound(few, sentences, tmp_path):
+    parts = {"sovits": small.synthesizer()}
     stages = (
-        (train_sovits.train_latents, both, {"enc_p", "flow", "ref_enc", "dec"}),
-        (train_sovits.train_generator, parts["sovits"], {"dec"}),
-        (train_sovits.train_together, both, {"enc_p", "flow", "ref_enc", "dec"}),
+        (train_sovits.train_latents, {"enc_p", "flow", "ref_enc"}),
+        (train_sovits.train_generator, {"dec"}),
     )
-    for stage, trained, own in stages:
+    for stage, own in stages:
         before = copied(parts)["sovits"]
-        stage(tmp_path, trained, sentences)
+        stage(tmp_path, parts["sovits"], sentences)
         changed = differing(before, copied(parts)["sovits"])
         assert {key.partition(".")[0] for key in changed} == own
-        if stage is train_sovits.train_latents:
-            assert {key for key in changed if key.startswith("dec")} == {"dec.pitch.weight", "dec.pitch.bias"}
 
 
 def test_a_stopped_stage_goes_on_to_the_same_weights(few, monkeypatch, tmp_path):

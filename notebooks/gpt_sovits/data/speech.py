@@ -89,7 +89,6 @@ class Recording(NamedTuple):
     word2ph: np.ndarray  # as of `Line`
     frames: np.ndarray  # [P] int64, the duration of every phoneme, in units of FRAME_S
     samples: np.ndarray  # [S] int16 at SAMPLE_RATE_HZ
-    f0: np.ndarray  # [frames.sum()] float32, the pitch in Hz for every FRAME_S; 0 where there is none
 
     @property
     def sound(self) -> np.ndarray:
@@ -234,8 +233,7 @@ def record(folder: Path, planned: Mapping[int, tuple[Line, TeacherVoice]]) -> No
     for done, (number, (line, voice)) in enumerate(missing.items(), 1):
         utterance = teacher(line.letters, style(teacher.styles, voice, line.language), SAMPLE_RATE_HZ)
         samples = (utterance.samples.clip(-1, 1) * 32767).round().astype(np.int16)
-        spoken = Recording(voice.name, *line[:-1], utterance.frames, samples, utterance.f0)
-        save_recording(folder / f"{number:04}.npz", spoken)
+        save_recording(folder / f"{number:04}.npz", Recording(voice.name, *line[:-1], utterance.frames, samples))
         if done % 50 == 0:
             print(f"{folder.name}: {done} of {len(missing)} sentences", flush=True)
 

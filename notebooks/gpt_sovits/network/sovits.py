@@ -200,7 +200,6 @@ class SynthesizerTrn(nn.Module):
             "symbols": VERSIONS[self.version],
             "style_bins": bins if self.version == "v1" else 704,
             "bins": bins,
-            "sampling_rate": config["data"]["sampling_rate"],
         }
         sizes = DEFAULTS | released | config["model"]
         self.bins, style = sizes["style_bins"], sizes["gin_channels"]

@@ -1,18 +1,15 @@
 """The vocoder inside SynthesizerTrn: HiFi-GAN (Kong et al., NeurIPS 2020), conditioned on a style.
 
-Latents of 50 frames per second become sound at 32 kHz. `tiny` adds a harmonic source. B: batch, C: channels of the
-latents, T: frames, G: channels of the style, S: samples (T times `hop`).
+Latents of 50 frames per second become sound at 32 kHz. B: batch, C: channels of the latents, T: frames, G: channels of
+the style, S: samples (T times `hop`).
 """
 
 from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-
-from notebooks.gpt_sovits.network.source import Source
 
 NEGATIVE_SLOPE = 0.1  # of the leaky ReLUs but the last
 
@@ -40,8 +37,7 @@ class Generator(nn.Module):
     """The vocoder of `SynthesizerTrn`, its weight norm folded.
 
     config: "inter_channels" (C), "gin_channels" (G), "upsample_rates", "upsample_kernel_sizes",
-    "upsample_initial_channel", "resblock_kernel_sizes" and "resblock_dilation_sizes"; for a harmonic source also
-    "harmonics", the number of its sines, and "sampling_rate" (Hz).
+    "upsample_initial_channel", "resblock_kernel_sizes" and "resblock_dilation_sizes".
     """
 
     def __init__(self, config: dict) -> None:
@@ -58,29 +54,12 @@ class Generator(nn.Module):
         self.resblocks = nn.ModuleList(ResBlock(width, *block) for width in widths[1:] for block in blocks)
         self.conv_post = nn.Conv1d(widths[-1], 1, 7, padding=3, bias=False)
         self.cond = nn.Conv1d(config["gin_channels"], widths[0], 1)
-        self.source = None
-        if harmonics := config.get("harmonics"):
-            self.pitch = nn.Conv1d(config["inter_channels"], 2, 1)
-            self.source = Source(harmonics, config["sampling_rate"], self.hop)
-            strides = [math.prod(rates[i + 1 :]) for i in range(len(rates))]
-            self.source_downs = nn.ModuleList(
-                nn.Conv1d(2, width, 2 * stride if stride > 1 else 1, stride, padding=stride // 2)
-                for width, stride in zip(widths[1:], strides, strict=True)
-            )
 
-    def forward(self, z: Tensor, ge: Tensor, pitch: Tensor | None = None) -> Tensor:
-        """Sound [B, 1, S] in -1..1 for the latents z [B, C, T] and the style embedding ge [B, G, 1].
-
-        pitch: [B, 2, T] for the harmonic source, see `Source`; by default that of the latents.
-        """
-        if self.source is not None:
-            octaves, voicing = self.pitch(z).chunk(2, 1)  # [B, 1, T] each
-            source = self.source(torch.cat([octaves, voicing.sigmoid()], 1) if pitch is None else pitch)  # [B, 2, S]
+    def forward(self, z: Tensor, ge: Tensor) -> Tensor:
+        """Sound [B, 1, S] in -1..1 for the latents z [B, C, T] and the style embedding ge [B, G, 1]."""
         x = self.conv_pre(z) + self.cond(ge)  # [B, initial channels, T]
         for i, upsample in enumerate(self.ups):
             x = upsample(F.leaky_relu(x, NEGATIVE_SLOPE))  # half the channels, `upsample_rates[i]` times as many frames
-            if self.source is not None:
-                x = x + self.source_downs[i](source)
             blocks = self.resblocks[i * self.blocks : (i + 1) * self.blocks]
             x = sum(block(x) for block in blocks) / self.blocks
         return self.conv_post(F.leaky_relu(x)).tanh()  # the last slope is PyTorch's own, 0.01

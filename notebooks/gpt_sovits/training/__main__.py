@@ -7,7 +7,6 @@ The state of each stage is saved in models/gpt_sovits-training, so that a stoppe
   bert       BERT learns masked characters, their readings in context, and the ends of words
   t2s        the token decoder learns to continue after a reference of the same voice
   sound      the synthesizer's generator learns to turn latents into sound
-  finish     the whole synthesizer learns together, against discriminators
 Seeded. Writes the four parts, FP16 safetensors, to tiny/ and prints metrics of voices that are in no training.
 """
 
@@ -76,7 +75,7 @@ SOVITS = {
         "filter_channels": 160, "n_heads": 2, "n_layers": 4, "kernel_size": 3, "gin_channels": 96,
         "mrte_channels": 96, "mrte_heads": 4, "style_channels": 64, "flow_layers": 3,
         "upsample_rates": [10, 8, 2, 2, 2], "upsample_kernel_sizes": [16, 16, 8, 2, 2],
-        "upsample_initial_channel": 256, "harmonics": 16, "resblock_kernel_sizes": [3, 7],
+        "upsample_initial_channel": 128, "resblock_kernel_sizes": [3, 7],
         "resblock_dilation_sizes": [[1, 3, 5]] * 2,
     },
 }
@@ -103,13 +102,12 @@ def sentence(parts: dict[str, nn.Module], recording: Recording) -> Sentence:
     frames = len(recording.samples) // (2 * HOP) * 2
     hidden = states(parts["hubert"], recording.hubert_sound)[:frames]
     hidden = torch.cat([hidden, hidden[-1:].expand(frames - len(hidden), -1)])  # [frames, C]
-    times = (np.arange(frames) + 0.5) * HOP / SAMPLE_RATE_HZ  # of the middles of frames, in seconds
+    alignment = phoneme_at(recording.frames, (np.arange(frames) + 0.5) * HOP / SAMPLE_RATE_HZ)
     return Sentence(
         recording.voice,
         torch.from_numpy(recording.phones),
         parts["sovits"].encode(hidden.T[None])[0],
-        torch.from_numpy(phoneme_at(recording.frames, times)),
-        train_sovits.pitch_at(recording.f0, times),
+        torch.from_numpy(alignment),
         torch.from_numpy(recording.sound[: frames * HOP]),
     )
 
@@ -188,14 +186,12 @@ def main() -> None:
     labelled = (labelled_states(parts["hubert"], x) for x in recordings[::CODEBOOK_STEP])
     train_sovits.learn_codebook(WORK, parts["sovits"], labelled)
     sentences = Sentences([sentence(parts, x) for x in recordings], HOP)
-    both = train_sovits.probed(parts["sovits"])
-    train_sovits.train_latents(WORK, both, sentences)
+    train_sovits.train_latents(WORK, parts["sovits"], sentences)
 
-    # BERT, the token decoder, and the sound of the synthesizer
+    # BERT, the token decoder, and the generator of the synthesizer
     train_bert.train(WORK, parts["bert"], train_bert.texts(Frontend(), known))
     train_t2s.train(WORK, parts["t2s"], Pairs([tokenized(parts, x, known) for x in recordings]))
     train_sovits.train_generator(WORK, parts["sovits"], sentences)
-    train_sovits.train_together(WORK, both, sentences)
 
     save(TINY, parts, known)
     for metric, value in evaluate(classifier, parts, trials, known).items():

@@ -6,9 +6,8 @@ comes to encode voice and pitch, and the decoder cannot predict such tokens from
 
 VITS (Kim et al., ICML 2021) learns from the posterior of recorded sound, to which the prior of tokens, phonemes and
 style is drawn. Within an hour of training that ends with latents that are almost all noise. Here the synthesizer is
-trained as it is used. First prior and flow learn latents from which linear layers can read the true spectrum and pitch.
-Then the generator learns to turn latents into sound by spectral losses. Its harmonic source has the true pitch, because
-harmonics at a predicted one would not be those of the target. Last, all parts learn together, with discriminators.
+trained as it is used. First prior and flow learn latents from which a linear probe can read the true spectrum. Then the
+generator learns to turn latents into sound, by spectral losses. Discriminators have added nothing.
 
 B: batch, T: frames of 640 samples, N: tokens of two frames, P: phonemes, C: channels, G: channels of the style, F: bins
 of a spectrogram.
@@ -26,12 +25,9 @@ from safetensors.torch import load_file, save_file
 from sklearn.cluster import KMeans
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from notebooks.gpt_sovits.data.speech import FRAME_S
 from notebooks.gpt_sovits.network.layers import Attention, masked
-from notebooks.gpt_sovits.network.source import BASE_HZ
 from notebooks.gpt_sovits.network.sovits import SynthesizerTrn
 from notebooks.gpt_sovits.pipeline.constants import NOISE_SCALE
 from notebooks.gpt_sovits.training.guided_attention import GuidedAttention
@@ -39,22 +35,18 @@ from notebooks.gpt_sovits.training.labels import IGNORED
 from utils import files
 from utils.speech.spectra import mel_filters
 from utils.training.loop import autocast, matrices, optimise
-from utils.training.vocoder import Discriminators, PeriodDiscriminator, adversarial_losses, spectral_error
+from utils.training.vocoder import spectral_error
 
-STEPS = {"sovits": 2000, "sound": 3000, "finish": 1500}
-LEARNING_RATES = {"sovits": 3e-3, "sound": 3e-3, "finish": 5e-4}
-SEEDS = {"sovits": 2, "sound": 6, "finish": 7}
+STEPS = {"sovits": 2000, "sound": 1500}
+LEARNING_RATE = 3e-3
+SEEDS = {"sovits": 2, "sound": 6}
 BATCH = 12  # sentences
 SLICE_FRAMES = 20  # of each sentence that become sound, 0.4 s
 CORRUPTED_SHARE = 0.1  # of the tokens are others when latents are learned, for sampled tokens are not all right
 MAX_REFERENCE_FRAMES = 150  # 3 s
 LENGTH_SPREAD = 40  # frames by which the sentences of a batch may differ more or less
 MELS = 128
-WEIGHTS = {  # of the losses
-    **{"latents": 15.0, "attention": 1.0, "noise": 1.0, "pitch": 10.0, "voicing": 2.0},
-    **{"mel": 15.0, "spectra": 10.0, "discriminators": 1.0, "generator": 1.0, "features": 2.0},
-}
-PERIODS = (2, 3, 5, 7, 11)  # of the discriminators
+WEIGHTS = {"latents": 15.0, "attention": 1.0, "noise": 1.0, "mel": 15.0, "spectra": 10.0}  # of the losses
 GUIDED_HEADS = 2  # with guided attention to the phonemes
 LOG_DEVIATION = -1.5  # target of the latents': from spectra alone they would learn to have no noise
 MEL_BIAS = -4.5  # of logarithms of amplitudes in mel channels, at first
@@ -68,7 +60,6 @@ class Sentence(NamedTuple):
     phones: Tensor  # [P] int64
     tokens: Tensor  # [N] int64
     alignment: Tensor  # [T] int64, the index of the phoneme at each frame
-    pitch: Tensor  # [2, T], octaves above BASE_HZ, and voicing: 0 or 1
     sound: Tensor  # [T * 640] float32 in -1..1
 
 
@@ -79,7 +70,6 @@ class Batch(NamedTuple):
     text_mask: Tensor  # [B, 1, P]
     tokens: Tensor  # [B, N] int64
     alignment: Tensor  # [B, T] int64, IGNORED at padding
-    pitch: Tensor  # [B, 2, T]
     sound: Tensor  # [B, T * 640]
     mask: Tensor  # [B, 1, T]
     reference: Tensor  # [B, R * 640], other sound of the same voices
@@ -123,7 +113,6 @@ class Sentences:
             _mask(torch.tensor([len(x.phones) for x in chosen])),
             pad_sequence([x.tokens for x in chosen], batch_first=True),
             pad_sequence([x.alignment for x in chosen], batch_first=True, padding_value=IGNORED),
-            pad_sequence([x.pitch.T for x in chosen], batch_first=True).mT,
             pad_sequence([x.sound for x in chosen], batch_first=True),
             _mask(lengths),
             pad_sequence(cuts, batch_first=True),
@@ -135,19 +124,6 @@ class Sentences:
 def _mask(lengths: Tensor) -> Tensor:
     """[B, 1, longest] float32."""
     return (torch.arange(int(lengths.max())) < lengths[:, None])[:, None].float()
-
-
-def pitch_at(f0: np.ndarray, times: np.ndarray) -> Tensor:
-    """Octaves above BASE_HZ and voicing, [2, T], at the times [T] in seconds, for f0 of `data.speech.Recording`.
-
-    Where there is no pitch, the octaves lead from the one before to the one after.
-    """
-    hertz = f0[np.minimum((times / FRAME_S).astype(int), len(f0) - 1)]  # [T]
-    (voiced,) = np.nonzero(hertz)
-    octaves = np.zeros(len(times))
-    if len(voiced):
-        octaves = np.interp(np.arange(len(times)), voiced, np.log2(hertz[voiced] / BASE_HZ))
-    return torch.from_numpy(np.stack([octaves, hertz > 0])).float()
 
 
 def slices(x: Tensor, starts: Tensor, hop: int = 1) -> Tensor:
@@ -219,11 +195,8 @@ def corrupt_tokens(tokens: Tensor, mask: Tensor, rng: np.random.Generator) -> Te
     return tokens.index_put((wrong,), replacements)
 
 
-def prior_losses(
-    both: nn.ModuleDict, batch: Batch, rng: np.random.Generator
-) -> tuple[dict[str, Tensor], Tensor, Tensor, Tensor]:
-    """The losses of a batch's latents, named as in WEIGHTS, the accuracy of the guided attention, the latents
-    [B, C, T], and the style embedding [B, G, 1] of the references.
+def prior_losses(both: nn.ModuleDict, batch: Batch, rng: np.random.Generator) -> tuple[dict[str, Tensor], Tensor]:
+    """The losses of a batch's latents, named as in WEIGHTS, and the accuracy of the guided attention.
 
     both: the synthesizer as "network", and as "mel" the probe of `mel_probe`. Unlike sound, of which only short slices
     can be synthesized, all latents can be compared with the spectrum.
@@ -231,24 +204,13 @@ def prior_losses(
     network, mask = both["network"], batch.mask
     tokens = corrupt_tokens(batch.tokens, mask, rng) if both.training else batch.tokens
     with autocast(), GuidedAttention([network.enc_p.mrte.cross_attention], attention_logits) as attention:
-        z, logs, ge = latents(network, tokens, batch, rng)  # [B, C, T] twice, [B, G, 1]
+        z, logs, _ = latents(network, tokens, batch, rng)  # [B, C, T] each
         predicted = both["mel"](z)  # [B, MELS, T]
-        octaves, voicing = network.dec.pitch(z).float().chunk(2, 1)  # [B, 1, T] each
     attention_loss, attention_accuracy = attention.loss_and_accuracy(batch.alignment)
     frames = mask.sum()
     difference = masked(predicted.float() - mel(network, batch.sound), mask).abs().sum() / (frames * MELS)
     deviation = masked(logs.float() - LOG_DEVIATION, mask).square().sum() / (frames * logs.shape[1])
-    true_octaves, voiced = batch.pitch.chunk(2, 1)  # [B, 1, T] each, 0 at padding
-    pitch = ((octaves - true_octaves).abs() * voiced).sum() / voiced.sum()
-    voicing = masked(F.binary_cross_entropy_with_logits(voicing, voiced, reduction="none"), mask).sum() / frames
-    losses = {
-        "latents": difference,
-        "attention": attention_loss,
-        "noise": deviation,
-        "pitch": pitch,
-        "voicing": voicing,
-    }
-    return losses, attention_accuracy, z, ge
+    return {"latents": difference, "attention": attention_loss, "noise": deviation}, attention_accuracy
 
 
 def mel_probe(network: SynthesizerTrn) -> nn.Conv1d:
@@ -268,18 +230,13 @@ def attention_logits(attention: Attention, frames: Tensor, text: Tensor, mask: T
     return scores if mask is None else scores.masked_fill(mask[:, None] == 0, -torch.inf)
 
 
-def probed(network: SynthesizerTrn) -> nn.ModuleDict:
-    """The synthesizer with its probe, as `prior_losses` takes both."""
-    return nn.ModuleDict({"network": network, "mel": mel_probe(network)})
-
-
-def train_latents(work: Path, both: nn.ModuleDict, sentences: Sentences) -> None:
-    """Train prior, flow and style encoder to latents from which spectrum and pitch can be read; both: of `probed`."""
-    network = both["network"]
+def train_latents(work: Path, network: SynthesizerTrn, sentences: Sentences) -> None:
+    """Train prior, flow and style encoder to latents from which the spectrum can be read."""
     network.enc_p.proj.bias.data.chunk(2)[1].fill_(LOG_DEVIATION)
+    both = nn.ModuleDict({"network": network, "mel": mel_probe(network)})
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
-        losses, attention_accuracy, *_ = prior_losses(both, sentences.draw(BATCH, rng), rng)
+        losses, attention_accuracy = prior_losses(both, sentences.draw(BATCH, rng), rng)
         return _with_total(losses) | {"attention accuracy": attention_accuracy}
 
     hidden = matrices(network.enc_p, network.flow, network.ref_enc)
@@ -289,13 +246,12 @@ def train_latents(work: Path, both: nn.ModuleDict, sentences: Sentences) -> None
 # --- sound --------------------------------------------------------------------------------------------------------
 
 
-def generate_slices(network: SynthesizerTrn, batch: Batch, z: Tensor, ge: Tensor) -> tuple[Tensor, Tensor]:
-    """Generated and target slices of sound, both [B, 1, SLICE_FRAMES * 640]; z, ge: of `latents`.
-
-    The harmonic source has the true pitch.
-    """
+def generate_slices(network: SynthesizerTrn, batch: Batch, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """Generated and target slices of sound, both [B, 1, SLICE_FRAMES * 640]; the latents are detached."""
+    with torch.no_grad(), autocast():
+        z, _, ge = latents(network, batch.tokens, batch, rng)  # [B, C, T], _, [B, G, 1]
     with autocast():
-        generated = network.dec(slices(z, batch.starts), ge, slices(batch.pitch, batch.starts))
+        generated = network.dec(slices(z, batch.starts), ge)
     return generated.float(), slices(batch.sound[:, None], batch.starts, network.dec.hop)
 
 
@@ -309,28 +265,10 @@ def train_generator(work: Path, network: SynthesizerTrn, sentences: Sentences) -
     """Train the generator to turn latents into sound, by spectral losses."""
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
-        batch = sentences.draw(BATCH, rng)
-        with torch.no_grad(), autocast():
-            z, _, ge = latents(network, batch.tokens, batch, rng)  # [B, C, T], _, [B, G, 1]
-        return _with_total(spectral_losses(network, *generate_slices(network, batch, z, ge)))
+        generated, target = generate_slices(network, sentences.draw(BATCH, rng), rng)
+        return _with_total(spectral_losses(network, generated, target))
 
     optimise(work / "sound.pt", network.dec, loss, **_schedule("sound"), muon=matrices(network.dec))
-
-
-def train_together(work: Path, both: nn.ModuleDict, sentences: Sentences) -> None:
-    """Train the whole synthesizer and its discriminators against each other; both: of `probed`."""
-    network = both["network"]
-    discriminators = Discriminators(PeriodDiscriminator(period) for period in PERIODS)
-    everything = nn.ModuleDict({"both": both, "discriminators": discriminators})
-
-    def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
-        batch = sentences.draw(BATCH, rng)
-        losses, _, z, ge = prior_losses(both, batch, rng)
-        generated, target = generate_slices(network, batch, z, ge)
-        losses |= spectral_losses(network, generated, target)
-        return _with_total(losses | adversarial_losses(discriminators, generated, target))
-
-    optimise(work / "finish.pt", everything, loss, **_schedule("finish"))
 
 
 def _with_total(losses: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -338,4 +276,4 @@ def _with_total(losses: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _schedule(stage: str) -> dict[str, float]:
-    return {"steps": STEPS[stage], "rate": LEARNING_RATES[stage], "seed": SEEDS[stage]}
+    return {"steps": STEPS[stage], "rate": LEARNING_RATE, "seed": SEEDS[stage]}
