@@ -80,18 +80,22 @@ def start(blocks, port: int | None = None) -> str:
     """
     _reach_loopback_directly()
     blocks.queue(**queue_options())
-    options = {"prevent_thread_lock": True, **launch_options(port)}
     try:
-        try:
-            _, address, _ = blocks.launch(**options)
-        except ValueError:  # Gradio waits 3 s for its own page, and a busy machine may need longer for the first time
-            if not blocks.is_running:
-                raise
-            _, address, _ = blocks.launch(**options)
+        address = _launch(blocks, {"prevent_thread_lock": True, **launch_options(port)})
     except OSError as error:
         taken = f"Port {port} is taken" if port else "No port from 7860 on is free"
         raise OSError(f"{taken}. Close the demo that uses it, or choose another with --port.") from error
     return address
+
+
+def _launch(blocks, options: dict) -> str:
+    """The address of the launched page. Gradio waits 3 s for the page; a busy machine may need longer, but only once."""
+    try:
+        return blocks.launch(**options)[1]
+    except ValueError:
+        if not blocks.is_running:
+            raise
+        return blocks.launch(**options)[1]
 
 
 @contextmanager
