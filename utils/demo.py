@@ -89,7 +89,7 @@ def start(blocks, port: int | None = None) -> str:
 
 
 def _launch(blocks, options: dict) -> str:
-    """The address of the launched page. Gradio waits 3 s for the page; a busy machine may need longer, but only once."""
+    """The address of the launched page. Gradio waits 3 s for it; a busy machine may need longer, but only once."""
     try:
         return blocks.launch(**options)[1]
     except ValueError:
