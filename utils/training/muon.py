@@ -1,7 +1,7 @@
 """Muon: an optimizer for the matrices and kernels of hidden layers, which takes fewer steps than AdamW.
 
-torch.optim.Muon always computes in BF16, dozens of times slower where the processor has none; this one computes in the
-precision of the parameters, all matrices of one shape at once. Source: K. Jordan et al., "Muon: An optimizer for hidden
+torch.optim.Muon always computes in BF16, dozens of times slower where the processor has none; this one computes in a
+precision of choice, all matrices of one shape at once. Source: K. Jordan et al., "Muon: An optimizer for hidden
 layers in neural networks", 2024.
 """
 
@@ -21,13 +21,19 @@ RMS = 0.2  # of an update at learning rate 1, as with AdamW, so that rates and d
 class Muon(torch.optim.Optimizer):
     """Updates matrices [rows, columns] by their orthogonalised Nesterov momentum, with decoupled weight decay.
 
-    Kernels of convolutions [out, in, ...] count as matrices of `out` rows.
+    Kernels of convolutions [out, in, ...] count as matrices of `out` rows. dtype: of the orthogonalisation.
     """
 
     def __init__(
-        self, matrices: Iterable[nn.Parameter], lr: float, momentum: float = 0.95, weight_decay: float = 1e-2
+        self,
+        matrices: Iterable[nn.Parameter],
+        lr: float,
+        momentum: float = 0.95,
+        weight_decay: float = 1e-2,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__(matrices, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+        self.dtype = dtype
 
     @torch.no_grad()
     def step(self) -> None:
@@ -40,7 +46,7 @@ class Muon(torch.optim.Optimizer):
             for shape, matrices in by_shape.items():
                 momenta = [self._momentum(matrix, group["momentum"]).flatten(1) for matrix in matrices]
                 momenta = torch.stack(momenta)  # [n, rows, columns]
-                updates = orthogonal(momenta) * RMS * max(momenta.shape[1:]) ** 0.5
+                updates = orthogonal(momenta.to(self.dtype)).to(momenta.dtype) * RMS * max(momenta.shape[1:]) ** 0.5
                 updates = updates.unflatten(2, shape[1:])  # [n, rows, ...], as the parameters
                 for matrix, update in zip(matrices, updates, strict=True):
                     matrix.mul_(1 - group["lr"] * group["weight_decay"]).sub_(update, alpha=group["lr"])

@@ -3,9 +3,10 @@
 The state of each stage is saved in models/gpt_sovits-training, so that a stopped run can be continued:
   speech     Kokoro's voices and mixtures of them synthesize composed sentences, English and Mandarin
   hubert     HuBERT learns to classify the phoneme at every frame, whatever the voice
-  sovits     tokens are clusters of HuBERT's states; the synthesizer learns their latents in the voice of a reference
+  codebook   tokens are clusters of HuBERT's states
   bert       BERT learns masked characters, their readings in context, and the ends of words
   t2s        the token decoder learns to continue after a reference of the same voice
+  sovits     the synthesizer learns the latents of tokens in the voice of a reference
   sound      the synthesizer's generator learns to turn latents into sound
 Seeded. Writes the four parts, FP16 safetensors, to tiny/ and prints metrics of voices that are in no training.
 """
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import BertConfig, BertModel, HubertConfig, HubertModel
 
 from notebooks.gpt_sovits.data.speech import SAMPLE_RATE_HZ, Recording, make_speech
@@ -46,6 +47,7 @@ TINY = paths.notebook_dir(__package__) / "tiny"
 WORK = paths.training_dir(__package__)
 
 CODEBOOK_STEP = 6  # every so many recordings are enough to find the tokens
+GUESSING_SEED = 7
 CODES = 128  # tokens; more are not learned from two hours
 HUBERT_WIDTH, BERT_WIDTH = 128, 64
 HOP = SAMPLE_RATE_HZ // 50  # samples of a frame: HuBERT's states have the same rate
@@ -71,9 +73,9 @@ T2S = {
 SOVITS = {
     "data": {"sampling_rate": SAMPLE_RATE_HZ, "filter_length": 2048, "win_length": 2048, "hop_length": HOP},
     "model": {
-        "version": "v2", "ssl_channels": HUBERT_WIDTH, "codes": CODES, "inter_channels": 64, "hidden_channels": 64,
-        "filter_channels": 160, "n_heads": 2, "n_layers": 4, "kernel_size": 3, "gin_channels": 96,
-        "mrte_channels": 96, "mrte_heads": 4, "style_channels": 64, "flow_layers": 3,
+        "version": "v2", "ssl_channels": HUBERT_WIDTH, "codes": CODES, "inter_channels": 64, "hidden_channels": 128,
+        "filter_channels": 256, "n_heads": 2, "n_layers": 4, "kernel_size": 3, "gin_channels": 128,
+        "mrte_channels": 128, "mrte_heads": 4, "style_channels": 64, "flow_layers": 2,
         "upsample_rates": [10, 8, 2, 2, 2], "upsample_kernel_sizes": [16, 16, 8, 2, 2],
         "upsample_initial_channel": 128, "resblock_kernel_sizes": [3, 7],
         "resblock_dilation_sizes": [[1, 3, 5]] * 2,
@@ -97,16 +99,22 @@ def networks() -> dict[str, nn.Module]:
 
 
 @torch.no_grad()
-def sentence(parts: dict[str, nn.Module], recording: Recording) -> Sentence:
-    """A recording as the synthesizer learns it: an even number of frames, all with tokens."""
+def sentence(parts: dict[str, nn.Module], recording: Recording, guesses: Tensor | None = None) -> Sentence:
+    """A recording as the synthesizer learns it: an even number of frames, all with tokens.
+
+    guesses: those of the decoder for its tokens, [N, any number] int64; there may be one less than tokens.
+    """
     frames = len(recording.samples) // (2 * HOP) * 2
     hidden = states(parts["hubert"], recording.hubert_sound)[:frames]
     hidden = torch.cat([hidden, hidden[-1:].expand(frames - len(hidden), -1)])  # [frames, C]
     alignment = phoneme_at(recording.frames, (np.arange(frames) + 0.5) * HOP / SAMPLE_RATE_HZ)
+    tokens = parts["sovits"].encode(hidden.T[None])[0].clone()  # [N]
+    guesses = tokens[:, None] if guesses is None else torch.cat([guesses, guesses[-1:]])[: len(tokens)]
     return Sentence(
         recording.voice,
         torch.from_numpy(recording.phones),
-        parts["sovits"].encode(hidden.T[None])[0],
+        tokens,
+        guesses,
         torch.from_numpy(alignment),
         torch.from_numpy(recording.sound[: frames * HOP]),
     )
@@ -122,6 +130,16 @@ def tokenized(parts: dict[str, nn.Module], recording: Recording, known: dict[str
     times = frame_times(len(sounds[1]))[: 2 * len(prompt)].reshape(-1, 2).mean(1)  # of tokens, which are two frames
     alignment = torch.from_numpy(phoneme_at(recording.frames, times))
     return TokenizedSentence(recording.voice, torch.from_numpy(recording.phones), bert, tokens, prompt, alignment)
+
+
+def guessing(parts: dict[str, nn.Module], recordings: Sequence[Recording], pairs: Pairs) -> Sentences:
+    """The recordings as the synthesizer learns them, with guesses of the trained decoder after another sentence of the
+    same voice; pairs: the recordings as the decoder learned them."""
+    rng, made = np.random.default_rng(GUESSING_SEED), []
+    for recording, one in zip(recordings, pairs.sentences, strict=True):
+        guesses = train_t2s.guesses(parts["t2s"], pairs.reference(one, rng), one, rng)
+        made.append(sentence(parts, recording, guesses))
+    return Sentences(made, HOP)
 
 
 # --- the checkpoint -----------------------------------------------------------------------------------------------
@@ -181,16 +199,19 @@ def main() -> None:
     recordings, trials = make_speech(WORK, Frontend)
     parts, known = networks(), train_bert.vocabulary()
 
-    # HuBERT, the tokens, and the latents of the synthesizer
+    # HuBERT and the tokens
     classifier = train_hubert.train(WORK, parts["hubert"], train_hubert.Excerpts(recordings))
     labelled = (labelled_states(parts["hubert"], x) for x in recordings[::CODEBOOK_STEP])
     train_sovits.learn_codebook(WORK, parts["sovits"], labelled)
-    sentences = Sentences([sentence(parts, x) for x in recordings], HOP)
-    train_sovits.train_latents(WORK, parts["sovits"], sentences)
 
-    # BERT, the token decoder, and the generator of the synthesizer
+    # BERT and the token decoder
     train_bert.train(WORK, parts["bert"], train_bert.texts(Frontend(), known))
-    train_t2s.train(WORK, parts["t2s"], Pairs([tokenized(parts, x, known) for x in recordings]))
+    pairs = Pairs([tokenized(parts, x, known) for x in recordings])
+    train_t2s.train(WORK, parts["t2s"], pairs)
+
+    # the synthesizer
+    sentences = guessing(parts, recordings, pairs)
+    train_sovits.train_latents(WORK, parts["sovits"], sentences)
     train_sovits.train_generator(WORK, parts["sovits"], sentences)
 
     save(TINY, parts, known)

@@ -42,7 +42,7 @@ LEARNING_RATE = 3e-3
 SEEDS = {"sovits": 2, "sound": 6}
 BATCH = 12  # sentences
 SLICE_FRAMES = 20  # of each sentence that become sound, 0.4 s
-CORRUPTED_SHARE = 0.1  # of the tokens are others when latents are learned, for sampled tokens are not all right
+GUESSED_SHARE = 0.5  # of the tokens are the decoder's guesses when latents are learned, as all are in inference
 MAX_REFERENCE_FRAMES = 150  # 3 s
 LENGTH_SPREAD = 40  # frames by which the sentences of a batch may differ more or less
 MELS = 128
@@ -59,6 +59,7 @@ class Sentence(NamedTuple):
     voice: str
     phones: Tensor  # [P] int64
     tokens: Tensor  # [N] int64
+    guesses: Tensor  # [N, any number] int64, tokens that the decoder may say in place of each
     alignment: Tensor  # [T] int64, the index of the phoneme at each frame
     sound: Tensor  # [T * 640] float32 in -1..1
 
@@ -69,6 +70,7 @@ class Batch(NamedTuple):
     phones: Tensor  # [B, P] int64
     text_mask: Tensor  # [B, 1, P]
     tokens: Tensor  # [B, N] int64
+    guessed: Tensor  # [B, N] int64, the tokens, of which GUESSED_SHARE are replaced by guesses
     alignment: Tensor  # [B, T] int64, IGNORED at padding
     sound: Tensor  # [B, T * 640]
     mask: Tensor  # [B, 1, T]
@@ -112,6 +114,7 @@ class Sentences:
             pad_sequence([x.phones for x in chosen], batch_first=True),
             _mask(torch.tensor([len(x.phones) for x in chosen])),
             pad_sequence([x.tokens for x in chosen], batch_first=True),
+            pad_sequence([guessed_tokens(x, rng) for x in chosen], batch_first=True),
             pad_sequence([x.alignment for x in chosen], batch_first=True, padding_value=IGNORED),
             pad_sequence([x.sound for x in chosen], batch_first=True),
             _mask(lengths),
@@ -124,6 +127,13 @@ class Sentences:
 def _mask(lengths: Tensor) -> Tensor:
     """[B, 1, longest] float32."""
     return (torch.arange(int(lengths.max())) < lengths[:, None])[:, None].float()
+
+
+def guessed_tokens(sentence: Sentence, rng: np.random.Generator) -> Tensor:
+    """The tokens [N] of a sentence, of which GUESSED_SHARE are replaced by one of their guesses."""
+    count, choices = sentence.guesses.shape
+    picked = sentence.guesses[torch.arange(count), torch.from_numpy(rng.integers(choices, size=count))]  # [N]
+    return torch.where(torch.from_numpy(rng.random(count) < GUESSED_SHARE), picked, sentence.tokens)
 
 
 def slices(x: Tensor, starts: Tensor, hop: int = 1) -> Tensor:
@@ -186,15 +196,6 @@ def latents(
     return network.flow(masked(mean + noise * logs.exp(), mask), ge, mask, reverse=True), logs, ge
 
 
-def corrupt_tokens(tokens: Tensor, mask: Tensor, rng: np.random.Generator) -> Tensor:
-    """Tokens [B, N] of which CORRUPTED_SHARE are exchanged for others of the batch; mask: [B, 1, T], of the frames."""
-    valid = mask[:, 0, ::2] > 0  # [B, N]
-    wrong = valid & torch.from_numpy(rng.random(valid.shape) < CORRUPTED_SHARE)
-    others = tokens[valid]  # without padding
-    replacements = others[torch.from_numpy(rng.integers(len(others), size=int(wrong.sum())))]
-    return tokens.index_put((wrong,), replacements)
-
-
 def prior_losses(both: nn.ModuleDict, batch: Batch, rng: np.random.Generator) -> tuple[dict[str, Tensor], Tensor]:
     """The losses of a batch's latents, named as in WEIGHTS, and the accuracy of the guided attention.
 
@@ -202,7 +203,7 @@ def prior_losses(both: nn.ModuleDict, batch: Batch, rng: np.random.Generator) ->
     can be synthesized, all latents can be compared with the spectrum.
     """
     network, mask = both["network"], batch.mask
-    tokens = corrupt_tokens(batch.tokens, mask, rng) if both.training else batch.tokens
+    tokens = batch.guessed if both.training else batch.tokens
     with autocast(), GuidedAttention([network.enc_p.mrte.cross_attention], attention_logits) as attention:
         z, logs, _ = latents(network, tokens, batch, rng)  # [B, C, T] each
         predicted = both["mel"](z)  # [B, MELS, T]

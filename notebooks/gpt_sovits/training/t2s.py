@@ -31,6 +31,7 @@ DOUBLE_SHARE = 0.2  # of the references are two sentences
 DROPOUT = 0.1  # of the embeddings
 GUIDED_LAYERS = (1, 2, 3)  # their first head has guided attention
 GUIDANCE_WEIGHT = 2.0  # of that loss
+TOP_K, GUESSES = 15, 4  # tokens that are drawn from, as in inference, and drawn, for the synthesizer's training
 
 
 class TokenizedSentence(NamedTuple):
@@ -80,12 +81,16 @@ class Pairs:
         pairs = []
         for i in rng.integers(len(self.sentences), size=count):
             sentence = self.sentences[i]
-            others = [self.sentences[j] for j in self.voices[sentence.voice] if j != i] or [sentence]
-            reference = others[rng.integers(len(others))]
+            reference = self.reference(sentence, rng)
             if rng.random() < DOUBLE_SHARE:
-                reference = joined(others[rng.integers(len(others))], reference)
+                reference = joined(self.reference(sentence, rng), reference)
             pairs.append((reference, sentence))
         return pairs
+
+    def reference(self, one: TokenizedSentence, rng: np.random.Generator) -> TokenizedSentence:
+        """Another sentence of the same voice, itself where there is no other."""
+        others = [self.sentences[j] for j in self.voices[one.voice] if self.sentences[j] is not one] or [one]
+        return others[rng.integers(len(others))]
 
     def excerpts(self, rng: np.random.Generator) -> list[tuple[TokenizedSentence, TokenizedSentence]]:
         """Pairs for a batch: the same share of all references, and of all sentences, which avoids padding."""
@@ -139,6 +144,21 @@ def teacher_forced(
     hidden, _ = network.run(x, mask, network.empty_cache(len(x)))  # [B, T, D]
     padded = (pad_sequence(values, batch_first=True, padding_value=IGNORED) for values in (labels, alignments))
     return Predictions(network.ar_predict_layer(hidden), *padded)
+
+
+@torch.no_grad()
+def guesses(
+    network: Text2SemanticDecoder, reference: TokenizedSentence, one: TokenizedSentence, rng: np.random.Generator
+) -> Tensor:
+    """For each token of a sentence after a reference, GUESSES tokens that may come after the true ones before it.
+
+    [N, GUESSES] int64, drawn from the decoder's first TOP_K.
+    """
+    logits = teacher_forced(network, [(reference, one)], rng).logits[0, -len(one.tokens) - 1 : -1]  # [N, V]
+    best = logits[:, : network.eos].float().topk(TOP_K)  # [N, TOP_K]
+    generator = torch.Generator().manual_seed(int(rng.integers(2**31)))
+    drawn = best.values.softmax(1).multinomial(GUESSES, replacement=True, generator=generator)  # [N, GUESSES]
+    return best.indices.gather(1, drawn)
 
 
 def attention_logits(layer: Layer, x: Tensor, mask: Tensor, *_: Tensor) -> Tensor:

@@ -7,12 +7,13 @@ from torch import nn
 from utils.training import muon
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(24, 24), (16, 40), (40, 16)])
-def test_singular_values_come_near_one(shape):
+def test_singular_values_come_near_one(shape, dtype):
     torch.manual_seed(0)
     left, _, right = torch.linalg.svd(torch.randn(3, *shape), full_matrices=False)
     values = torch.linspace(0.05, 5, left.shape[-1])  # two powers of ten apart
-    found = torch.linalg.svdvals(muon.orthogonal(left * values @ right))
+    found = torch.linalg.svdvals(muon.orthogonal((left * values @ right).to(dtype)).float())
     assert found.min() > 0.6 and found.max() < 1.3
 
 
@@ -29,6 +30,19 @@ def test_a_move_is_as_long_as_one_of_adamw():
     matrix.grad = 1e-3 * torch.randn(64, 128)
     muon.Muon([matrix], lr=0.01).step()
     assert matrix.detach().square().mean().sqrt().item() == pytest.approx(0.01 * muon.RMS, rel=0.3)
+
+
+def test_bf16_moves_nearly_as_fp32():
+    torch.manual_seed(0)
+    start, gradient = torch.zeros(64, 128), torch.randn(64, 128)
+    moved = []
+    for dtype in (torch.float32, torch.bfloat16):
+        matrix = nn.Parameter(start.clone())
+        matrix.grad = gradient
+        muon.Muon([matrix], lr=0.01, dtype=dtype).step()
+        moved.append(matrix.detach())
+    assert moved[1].dtype == torch.float32
+    assert 0 < torch.linalg.norm(moved[1] - moved[0]) < 0.05 * torch.linalg.norm(moved[0])
 
 
 def test_momentum_goes_on_where_gradients_stop_to_point():
