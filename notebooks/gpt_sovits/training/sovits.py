@@ -37,7 +37,7 @@ from utils.speech.spectra import mel_filters
 from utils.training.loop import autocast, matrices, optimise
 from utils.training.vocoder import spectral_error
 
-STEPS = {"sovits": 2000, "sound": 1500}
+STEPS = {"sovits": 5000, "sound": 1500}
 LEARNING_RATE = 3e-3
 SEEDS = {"sovits": 2, "sound": 6}
 BATCH = 12  # sentences
