@@ -37,8 +37,8 @@ from utils.speech.spectra import mel_filters
 from utils.training.loop import autocast, matrices, optimise
 from utils.training.vocoder import spectral_error
 
-STEPS = {"sovits": 5000, "sound": 1500}
-LEARNING_RATE = 3e-3
+STEPS = {"sovits": 3600, "sound": 1300}
+LEARNING_RATES = {"sovits": 1e-3, "sound": 3e-3}
 SEEDS = {"sovits": 2, "sound": 6}
 BATCH = 12  # sentences
 SLICE_FRAMES = 20  # of each sentence that become sound, 0.4 s
@@ -277,4 +277,4 @@ def _with_total(losses: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _schedule(stage: str) -> dict[str, float]:
-    return {"steps": STEPS[stage], "rate": LEARNING_RATE, "seed": SEEDS[stage]}
+    return {"steps": STEPS[stage], "rate": LEARNING_RATES[stage], "seed": SEEDS[stage]}
