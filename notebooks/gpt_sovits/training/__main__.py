@@ -47,7 +47,7 @@ TINY = paths.notebook_dir(__package__) / "tiny"
 WORK = paths.training_dir(__package__)
 
 CODEBOOK_STEP = 6  # every so many recordings are enough to find the tokens
-GUESSING_SEED = 7
+GUESSING_SEED = 7  # of the decoder's guesses and the references before them
 CODES = 128  # tokens; more are not learned from two hours
 HUBERT_WIDTH, BERT_WIDTH = 128, 64
 HOP = SAMPLE_RATE_HZ // 50  # samples of a frame: HuBERT's states have the same rate
