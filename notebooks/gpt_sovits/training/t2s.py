@@ -23,7 +23,7 @@ from notebooks.gpt_sovits.training.guided_attention import GuidedAttention
 from notebooks.gpt_sovits.training.labels import IGNORED, accuracy
 from utils.training.loop import autocast, matrices, optimise
 
-STEPS, LEARNING_RATE, SEED = 3000, 1.5e-3, 5
+STEPS, LEARNING_RATE, SEED = 4000, 2e-3, 5
 BATCH = 16  # pairs of whole sentences in a batch; of excerpts as many as are as long together
 WHOLE_SHARE = 0.25  # of the batches have whole references, or sentences
 MIN_EXCERPT_SHARE = 0.2  # of the phonemes of a sentence in the other batches
