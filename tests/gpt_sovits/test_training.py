@@ -7,7 +7,6 @@ from tokenizers import Tokenizer
 
 from notebooks.gpt_sovits.data.speech import FRAME_S, SAMPLE_RATE_HZ, Recording
 from notebooks.gpt_sovits.network import checkpoint
-from notebooks.gpt_sovits.network.t2s import Text2SemanticDecoder
 from notebooks.gpt_sovits.pipeline.constants import NOISE_SCALE
 from notebooks.gpt_sovits.training import __main__ as training
 from notebooks.gpt_sovits.training import bert as train_bert
@@ -322,17 +321,6 @@ def test_logits_are_those_of_inference_and_padding_is_not_seen():
         assert torch.allclose(logits[0, place + 1], following[0], atol=1e-4)
 
 
-def test_layers_have_dropout_in_training_alone():
-    config = {"model": {**small.T2S["model"], "dropout": 0.5}}
-    network, plain = small.randomised(Text2SemanticDecoder(config)), small.t2s()
-    x = torch.randn(1, 6, 32, generator=torch.Generator().manual_seed(0))
-    cache = plain.empty_cache(1)
-    with torch.no_grad():
-        expected, _ = plain.run(x, None, cache)
-        assert torch.equal(network.run(x, None, cache)[0], expected)
-        assert not torch.allclose(network.train().run(x, None, cache)[0], expected, atol=0.1)
-
-
 def test_guesses_are_likely_tokens_after_the_true_ones(monkeypatch):
     monkeypatch.setattr(train_t2s, "TOP_K", 3)
     network = small.t2s()
@@ -387,14 +375,6 @@ def test_a_step_is_as_long_for_short_excerpts_as_for_whole_sentences(monkeypatch
         phones = [len(reference.phones) + len(one.phones) for reference, one in drawn]
         assert len(set(phones)) == 1 and 0.9 * 16 * 80 < sum(phones) <= 16 * 80 + 80
         assert all(reference.voice == one.voice for reference, one in drawn)
-
-
-def test_half_of_the_pairs_lack_the_features_of_bert():
-    pairs = train_t2s.Pairs([score(voice, 8, 12, i) for i, voice in enumerate("aabb")])
-    drawn = [pair for seed in range(20) for pair in pairs.excerpts(np.random.default_rng(seed))]
-    missing = [[not one.bert.any() for one in pair] for pair in drawn]
-    assert all(first == second for first, second in missing)
-    assert 0.4 < np.mean(missing) < 0.6
 
 
 def test_silence_is_behind_the_last_of_joined_sentences_alone():

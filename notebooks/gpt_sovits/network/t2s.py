@@ -46,9 +46,9 @@ class Positions(nn.Module):
 class Layer(nn.Module):
     """Attention and two linear layers, each added to its input and normalised."""
 
-    def __init__(self, width: int, heads: int, hidden: int, dropout: float) -> None:
+    def __init__(self, width: int, heads: int, hidden: int) -> None:
         super().__init__()
-        self.heads, self.dropout = heads, nn.Dropout(dropout)
+        self.heads = heads
         self.self_attn = nn.MultiheadAttention(width, heads)  # holds the weights
         self.linear1, self.linear2 = nn.Linear(width, hidden), nn.Linear(hidden, width)
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
@@ -65,16 +65,15 @@ class Layer(nn.Module):
         keys = torch.cat([keys, new_keys], 2)  # [B, H, P + T, D / H]
         values = torch.cat([values, new_values], 2)  # [B, H, P + T, D / H]
         context = F.scaled_dot_product_attention(query, keys, values, mask)  # [B, H, T, D / H]
-        attended = self.self_attn.out_proj(context.transpose(1, 2).flatten(2))  # [B, T, D]
-        x = self.norm1(x + self.dropout(attended))  # [B, T, D]
-        return self.norm2(x + self.dropout(self.linear2(F.relu(self.linear1(x))))), keys, values
+        x = self.norm1(x + self.self_attn.out_proj(context.transpose(1, 2).flatten(2)))  # [B, T, D]
+        return self.norm2(x + self.linear2(F.relu(self.linear1(x)))), keys, values
 
 
 class Text2SemanticDecoder(nn.Module):
     """The decoder that a checkpoint's config describes. Weights are random until loaded.
 
     config: under "model" it has "hidden_dim" (D), "head", "n_layer", "linear_units", "phoneme_vocab_size", "vocab_size"
-    (V, with the end token "EOS"), "bert_dim" where that is not 1024, and "dropout" where there is some in training.
+    (V, with the end token "EOS"), and "bert_dim" where that is not 1024.
     """
 
     def __init__(self, config: dict) -> None:
@@ -85,8 +84,7 @@ class Text2SemanticDecoder(nn.Module):
         self.bert_proj = nn.Linear(sizes.get("bert_dim", 1024), width)
         self.ar_text_embedding, self.ar_text_position = Embedding(sizes["phoneme_vocab_size"], width), Positions(width)
         self.ar_audio_embedding, self.ar_audio_position = Embedding(tokens, width), Positions(width)
-        self.dropout = sizes.get("dropout", 0.0)
-        layers = (Layer(width, self.heads, sizes["linear_units"], self.dropout) for _ in range(sizes["n_layer"]))
+        layers = (Layer(width, self.heads, sizes["linear_units"]) for _ in range(sizes["n_layer"]))
         self.h = nn.ModuleDict({"layers": nn.ModuleList(layers)})
         self.ar_predict_layer = nn.Linear(width, tokens, bias=False)
 

@@ -66,8 +66,8 @@ BERT = {
 }
 T2S = {
     "model": {
-        "vocab_size": CODES + 1, "EOS": CODES, "phoneme_vocab_size": PHONEMES, "bert_dim": BERT_WIDTH, "n_layer": 6,
-        "embedding_dim": 192, "hidden_dim": 192, "head": 4, "linear_units": 512, "dropout": 0.1,
+        "vocab_size": CODES + 1, "EOS": CODES, "phoneme_vocab_size": PHONEMES, "bert_dim": BERT_WIDTH, "n_layer": 4,
+        "embedding_dim": 128, "hidden_dim": 128, "head": 4, "linear_units": 320,
     }
 }
 SOVITS = {

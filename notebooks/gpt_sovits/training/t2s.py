@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils.rnn import pad_sequence
 
 from notebooks.gpt_sovits.network.t2s import Layer, Text2SemanticDecoder, prefix_mask
@@ -28,8 +27,8 @@ BATCH = 16  # pairs of whole sentences in a batch; of excerpts as many as are as
 WHOLE_SHARE = 0.25  # of the batches have whole references, or sentences
 MIN_EXCERPT_SHARE = 0.2  # of the phonemes of a sentence in the other batches
 CORRUPTED_SHARE = 0.2  # of the input tokens are random in training, for generated ones are not all right
-FEATURELESS_SHARE = 0.5  # of the pairs lack BERT's features, by which sentences could be learned by heart
 DOUBLE_SHARE = 0.2  # of the references are two sentences
+DROPOUT = 0.1  # of the embeddings
 GUIDED_LAYERS = (1, 2, 3)  # their first head has guided attention
 GUIDANCE_WEIGHT = 2.0  # of that loss
 TOP_K, GUESSES = 15, 4  # tokens that are drawn from, as in inference, and drawn, for the synthesizer's training
@@ -68,11 +67,6 @@ def excerpt(one: TokenizedSentence, share: float, rng: np.random.Generator) -> T
     )
 
 
-def without_features(one: TokenizedSentence) -> TokenizedSentence:
-    """The sentence with zeros in place of BERT's features, as English has."""
-    return one._replace(bert=torch.zeros_like(one.bert))
-
-
 class Pairs:
     """A sentence after one or two others of the same voice; each draw is a function of the generator passed in."""
 
@@ -99,14 +93,10 @@ class Pairs:
         return others[rng.integers(len(others))]
 
     def excerpts(self, rng: np.random.Generator) -> list[tuple[TokenizedSentence, TokenizedSentence]]:
-        """Pairs for a batch: the same share of all references, and of all sentences, which avoids padding.
-
-        FEATURELESS_SHARE of them lack BERT's features.
-        """
+        """Pairs for a batch: the same share of all references, and of all sentences, which avoids padding."""
         first, second = (1.0 if rng.random() < WHOLE_SHARE else rng.uniform(MIN_EXCERPT_SHARE, 1) for _ in range(2))
         drawn = self.draw(int(2 * BATCH / (first + second)), rng)
-        cut = [(excerpt(reference, first, rng), excerpt(one, second, rng)) for reference, one in drawn]
-        return [tuple(map(without_features, pair)) if rng.random() < FEATURELESS_SHARE else pair for pair in cut]
+        return [(excerpt(reference, first, rng), excerpt(one, second, rng)) for reference, one in drawn]
 
 
 class Predictions(NamedTuple):
@@ -126,8 +116,8 @@ def teacher_forced(
     """Run the decoder over pairs with the true tokens as inputs.
 
     Rows are the phonemes of both sentences, the tokens of both, then padding, to which no other row attends. corrupted:
-    the share of input tokens that are replaced by random ones; labels are always true. In training the embeddings have
-    the dropout of the layers.
+    the share of input tokens that are replaced by random ones; labels are always true. In training there is dropout on
+    the embeddings.
     """
     rows, labels, alignments, lengths = [], [], [], []
     for reference, one in pairs:
@@ -148,7 +138,7 @@ def teacher_forced(
         labels.append(F.pad(torch.cat([tokens, end]), (before, 0), value=IGNORED))  # [P + N]
         alignment = both.alignment[: len(tokens)]
         alignments.append(F.pad(torch.cat([alignment, alignment[-1:]]), (before, 0), value=IGNORED))  # [P + N]
-    x = F.dropout(pad_sequence(rows, batch_first=True), network.dropout, network.training)  # [B, T, D]
+    x = F.dropout(pad_sequence(rows, batch_first=True), DROPOUT, network.training)  # [B, T, D]
     text_lengths = torch.tensor(lengths)[:, None, None]  # [B, 1, 1]
     mask = prefix_mask(x.shape[1], x.shape[1], text_lengths)[0, 0][:, None]  # [B, 1, T, T]
     hidden, _ = network.run(x, mask, network.empty_cache(len(x)))  # [B, T, D]
@@ -188,8 +178,8 @@ def train(work: Path, network: Text2SemanticDecoder, pairs: Pairs) -> None:
         batch = pairs.excerpts(rng)
         torch.manual_seed(int(rng.integers(2**31)))  # of dropout
 
-        # the forward pass; PyTorch's fused attention is slower on the CPU, because of its backward pass
-        with autocast(), sdpa_kernel(SDPBackend.MATH), GuidedAttention(guided, attention_logits) as attention:
+        # the forward pass
+        with autocast(), GuidedAttention(guided, attention_logits) as attention:
             logits, labels, alignment = teacher_forced(network, batch, rng, CORRUPTED_SHARE)
 
         # the losses
