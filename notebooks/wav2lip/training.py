@@ -10,8 +10,10 @@ Training is seeded. It writes FP16 safetensors to tiny/ and prints metrics on he
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -26,17 +28,17 @@ from notebooks.wav2lip.pipeline import SIDE
 from utils import paths
 from utils.files import replaced
 from utils.training import provenance
-from utils.training.loop import autocast, optimise
+from utils.training.loop import autocast, matrices, optimise
 
 TINY = paths.notebook_dir(__package__) / "tiny"
 WORK = paths.training_dir(__package__)
 WIDTH = 0.25  # of the channels of the released networks
 TRAINING_CLIPS = 480
-TRAINING_UTTERANCES = 4800  # clips without pictures, for the audio encoder
+TRAINING_UTTERANCES = 9600  # clips without pictures, for the audio encoder
 HELD_OUT_CLIPS = 12
-STEPS = {"audio_encoder": 2500, "expert": 900, "generator": 7500}
+STEPS = {"audio_encoder": 4000, "expert": 900, "generator": 6000}
 LEARNING_RATES = {"audio_encoder": 2e-3, "expert": 1e-3, "generator": 2e-3}
-WORKERS = 2  # processes that draw clips
+WORKERS = 2  # processes that speak and draw
 SYNC_START = 0.7  # share of the steps after which the expert's loss joins
 SYNC_WEIGHT = 0.03  # of the expert's loss, as in the paper
 LIP_WEIGHT = 10.0  # of the reconstruction at the lips
@@ -53,17 +55,26 @@ def draw_clips(folder: Path, numbers: Sequence[int]) -> None:
     for number in numbers:
         path = folder / f"{number:04}.npz"
         if not path.exists():
-            with replaced(path) as partial:
-                np.savez(partial, **vars(training_clip(number)))
+            with replaced(path) as unfinished:
+                np.savez(unfinished, **vars(training_clip(number)))
+
+
+def training_sounds(numbers: Sequence[int]) -> list[Clip]:
+    """The clips without pictures of these numbers."""
+    return [training_sound(number) for number in numbers]
+
+
+def side_by_side(work: Callable[[Sequence[int]], list | None], count: int) -> list:
+    """What `work` returns for each process's share of the numbers below `count`."""
+    # espeak-ng's jitter depends on earlier utterances, so fixed shares in new processes repeat exactly
+    with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
+        return [*pool.map(work, [range(k, count, WORKERS) for k in range(WORKERS)])]
 
 
 def load_clips(count: int = TRAINING_CLIPS, folder: Path = WORK / "clips") -> list[Clip]:
     """The training clips; two processes draw those that are missing."""
     folder.mkdir(parents=True, exist_ok=True)
-    # espeak-ng's jitter depends on earlier utterances, so fixed shares in new processes repeat exactly
-    with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
-        for worker in [pool.submit(draw_clips, folder, range(k, count, WORKERS)) for k in range(WORKERS)]:
-            worker.result()
+    side_by_side(partial(draw_clips, folder), count)
     return [Clip(**np.load(folder / f"{number:04}.npz")) for number in range(count)]
 
 
@@ -173,7 +184,8 @@ def train_audio_encoder(generator: Wav2Lip, batches: Batches) -> MouthRegressor:
         return {"loss": F.mse_loss(predicted, mouth)}
 
     steps, rate = STEPS["audio_encoder"], LEARNING_RATES["audio_encoder"]
-    optimise(WORK / "audio_encoder.pt", network, loss, steps=steps, rate=rate)
+    hidden = matrices(generator.audio_encoder[1:])
+    optimise(WORK / "audio_encoder.pt", network, loss, steps=steps, rate=rate, muon=hidden)
     return network
 
 
@@ -194,7 +206,8 @@ def train_expert(expert: SyncNet, batches: Batches) -> None:
         total = F.cross_entropy(cosine * SYNC_SCALE, target) + F.cross_entropy(cosine.T * SYNC_SCALE, target)
         return {"loss": total / 2, "accuracy": (cosine.argmax(1) == target).float().mean()}
 
-    optimise(WORK / "expert.pt", expert, loss, steps=STEPS["expert"], rate=LEARNING_RATES["expert"])
+    hidden = matrices(expert.face_encoder[1:], expert.audio_encoder[1:])
+    optimise(WORK / "expert.pt", expert, loss, steps=STEPS["expert"], rate=LEARNING_RATES["expert"], muon=hidden)
 
 
 def initialise_as_copy(generator: Wav2Lip) -> None:
@@ -279,7 +292,9 @@ def train_generator(generator: Wav2Lip, expert: SyncNet, batches: Batches) -> No
             losses["loss"] = (1 - SYNC_WEIGHT) * losses["loss"] + SYNC_WEIGHT * losses["sync"]
         return losses
 
-    optimise(WORK / "generator.pt", network, loss, steps=STEPS["generator"], rate=LEARNING_RATES["generator"])
+    hidden = matrices(*generator.face_encoder_blocks[1:], *generator.face_decoder_blocks)
+    steps, rate = STEPS["generator"], LEARNING_RATES["generator"]
+    optimise(WORK / "generator.pt", network, loss, steps=steps, rate=rate, muon=hidden)
     generator.to(memory_format=torch.contiguous_format)
 
 
@@ -319,7 +334,7 @@ def main() -> None:
     """Train, save, and print metrics on held-out clips."""
     torch.manual_seed(SEED)
     generator, expert = Wav2Lip(WIDTH), SyncNet(WIDTH)
-    utterances = [training_sound(number) for number in range(TRAINING_UTTERANCES)]
+    utterances = [*chain(*side_by_side(training_sounds, TRAINING_UTTERANCES))]
     regressor = train_audio_encoder(generator, Batches(utterances))
     batches = Batches(load_clips())
     copy_audio_encoder(generator, expert)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import espeakng_loader
 import numpy as np
@@ -41,21 +42,25 @@ class Speech:
         return len(self.samples) / SAMPLE_RATE
 
 
-def synthesise(text: str, voice: str = "en-us", variant: str = "", rate: int = 170, pitch: int = 50) -> Speech:
+def synthesise(
+    text: str, voice: str = "en-us", variant: str = "", rate: int = 170, pitch: int = 50, settings: str = ""
+) -> Speech:
     """Speak `text` with an espeak-ng voice and, where given, one of its variants ("m1", "f3", "klatt2", ...).
 
-    rate: words a minute (80..450). pitch: 0..100. Times of phonemes are exact to about 10 ms, less so in the few
-    variants with a strong echo. The library is loaded anew for each call (6 ms), because what it said before changes
-    its jitter: so the same call gives the same samples, except on macOS, which does not unload libraries. The variants
-    Reed and caleb are never twice the same, and f3 in some sentences not always. Only one thread may call this at a
-    time. Raises ValueError for a text without words, an unknown voice or variant, a rate or pitch out of range, and
-    OSError when espeak-ng cannot start.
+    rate: words a minute (80..450). pitch: 0..100. settings: lines of a voice file, for a variant that espeak-ng does
+    not have ("formant 1 90 100 120", "pitch 80 130"; the format is in docs/voices.md of espeak-ng).
+
+    Times of phonemes are exact to about 10 ms, less so in the few variants with a strong echo. The library is loaded
+    anew for each call (6 ms), because what it said before changes its jitter: so the same call gives the same samples,
+    except on macOS, which does not unload libraries. The variants Reed and caleb are never twice the same, and f3 in
+    some sentences not always. Only one thread may call this at a time. Raises ValueError for a text without words, an
+    unknown voice or variant, a rate or pitch out of range, and OSError when espeak-ng cannot start.
     """
     if rate not in SPEAKING_RATES:
         raise ValueError(f"rate is {rate} words a minute: espeak-ng takes whole numbers from 80 to 450.")
     if pitch not in PITCHES:
         raise ValueError(f"pitch is {pitch}: espeak-ng takes whole numbers from 0 to 100.")
-    if variant and not (Path(espeakng_loader.get_data_path()) / "voices" / "!v" / variant).is_file():
+    if variant and not (_data() / "voices" / "!v" / variant).is_file():
         raise ValueError(
             f"espeak-ng has no variant {variant!r}: look into its data folder, voices/!v, for their names."
         )
@@ -63,6 +68,8 @@ def synthesise(text: str, voice: str = "en-us", variant: str = "", rate: int = 1
     with _espeak() as library:
         if library.espeak_SetVoiceByName("+".join(filter(None, [voice, variant])).encode()):
             raise ValueError(f"espeak-ng has no voice {voice!r}. English ones are en-us, en-gb, en-gb-scotland.")
+        if settings:
+            _change_voice(library, voice, settings)
         library.espeak_SetParameter(_RATE_PARAMETER, rate, 0)
         library.espeak_SetParameter(_PITCH_PARAMETER, pitch, 0)
         encoded = text.encode()
@@ -118,8 +125,8 @@ def _espeak() -> Iterator[ctypes.CDLL]:
     """The library as it is after loading, unloaded at the end."""
     library = ctypes.CDLL(espeakng_loader.get_library_path())
     try:
-        data = espeakng_loader.get_data_path()
-        rate = library.espeak_Initialize(_SYNCHRONOUS, 0, data.encode(), _PHONEME_EVENTS | _DO_NOT_EXIT)
+        data = _data()
+        rate = library.espeak_Initialize(_SYNCHRONOUS, 0, str(data).encode(), _PHONEME_EVENTS | _DO_NOT_EXIT)
         if rate != ESPEAK_SAMPLE_RATE:
             raise OSError(
                 f"espeak-ng found no voices in {data}: install espeakng-loader again, in a folder with a short name."
@@ -129,6 +136,20 @@ def _espeak() -> Iterator[ctypes.CDLL]:
         library.espeak_Terminate()
     finally:
         _unload(library._handle)
+
+
+def _change_voice(library: ctypes.CDLL, voice: str, settings: str) -> None:
+    """Load the voice once more, from a file with its own lines and the settings below them."""
+    (own,) = (path for path in _data().joinpath("lang").rglob("*") if path.name.lower() == voice)
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "voice"
+        file.write_text(f"{own.read_text(encoding='utf-8')}\n{settings}\n", encoding="utf-8")
+        if library.espeak_SetVoiceByFile(str(file).encode()):
+            raise OSError(f"espeak-ng could not read {file}. Set TMPDIR to a folder with a short name.")
+
+
+def _data() -> Path:
+    return Path(espeakng_loader.get_data_path())
 
 
 def _phonemes(sound: np.ndarray) -> list[tuple[str, float, float]]:

@@ -18,7 +18,7 @@ import numpy as np
 import skimage.data
 
 from notebooks.wav2lip.data import heads
-from notebooks.wav2lip.data.speech import HELD_OUT_VOICES, VOICES, articulation
+from notebooks.wav2lip.data.speech import HELD_OUT_VOICES, VOICES, articulation, composed_voice
 from notebooks.wav2lip.pipeline import (
     MEL_RATE,
     PADS,
@@ -66,13 +66,17 @@ def astronaut() -> np.ndarray:
     return np.ascontiguousarray(skimage.data.astronaut()[..., ::-1])
 
 
-def synthesise_varied(text: str, voices, rng: np.random.Generator) -> Speech:
+def synthesise_varied(text: str, voices, rng: np.random.Generator, composed_share: float = 0) -> Speech:
     """The text in one of the voices, at a random pace, pitch and loudness, with faint noise.
 
+    composed_share: the probability of a composed voice in place of one of `voices`.
     The noise comes from a generator of its own, so that what `rng` draws next does not depend on the sound's length.
     """
     rate, pitch = int(rng.integers(130, 210)), int(rng.integers(25, 75))
-    speech = synthesise(text, *voices[rng.integers(len(voices))], rate=rate, pitch=pitch)
+    if composed_share and rng.random() < composed_share:
+        speech = synthesise(text, rate=rate, pitch=pitch, settings=composed_voice(rng))
+    else:
+        speech = synthesise(text, *voices[rng.integers(len(voices))], rate=rate, pitch=pitch)
     samples = speech.samples * rng.uniform(0.25, 1.0)
     level = 10 ** rng.uniform(-4.5, -2.3)
     noise = rng.spawn(1)[0].standard_normal(len(samples)).astype(np.float32) * level
@@ -141,16 +145,21 @@ def random_sentence(sentences, rng: np.random.Generator) -> str:
     return sentences[rng.integers(len(sentences))]
 
 
+def training_speech(text: str, rng: np.random.Generator) -> Speech:
+    """The text in a voice of training, half of the time in a composed one: 51 voices alone do not cover other ones."""
+    return synthesise_varied(text, VOICES, rng, composed_share=0.5)
+
+
 def training_clip(seed: int) -> Clip:
     """Clip number `seed` of the training data."""
     rng = np.random.default_rng([seed, 31])
-    return render_clip(person(seed), synthesise_varied(random_sentence(TRAINING, rng), VOICES, rng), rng)
+    return render_clip(person(seed), training_speech(random_sentence(TRAINING, rng), rng), rng)
 
 
 def training_sound(seed: int) -> Clip:
     """A clip without pictures, of shuffled words."""
     rng = np.random.default_rng([seed, 33])
-    mel, mouth, starts = speech_features(synthesise_varied(shuffled_words(TRAINING, rng), VOICES, rng))
+    mel, mouth, starts = speech_features(training_speech(shuffled_words(TRAINING, rng), rng))
     return Clip(np.empty((len(mouth), 0, 0, 3), np.uint8), mel, mouth, np.empty((len(mouth), 2), np.float32), starts)
 
 

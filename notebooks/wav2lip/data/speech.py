@@ -20,6 +20,8 @@ VOICES = tuple(
 )
 HELD_OUT_VOICES = tuple(("en-us", variant) for variant in "m5 shelby klatt3 Alex".split())  # never trained on
 
+FORMANTS = range(9)  # that a voice file numbers; 1 to 3 tell vowels apart
+
 LEAD_S = 0.06  # by which the lips are ahead of the sound
 SMOOTHING_S = 0.12  # length of the window over the poses
 CLOSING_S = 0.06  # from open to closed lips
@@ -76,6 +78,30 @@ POSES: dict[str, tuple[tuple[float, float, float], ...]] = {
     **dict.fromkeys(["i@", "i@3"], (_I, _R)),
     "@L": (_DARK_L,),
 }
+
+
+def composed_voice(rng: np.random.Generator) -> str:
+    """Settings of a random voice for `synthesise`: resonances, pitch, and loudness of voiced sounds and consonants.
+
+    Frequencies, heights and widths of formants are in percent of the default voice's, and so are the loudnesses;
+    pitches are in Hz. A fifth of the voices come from Klatt's formant synthesizer.
+    """
+    vocal_tract = rng.uniform(85, 120)
+    lines = []
+    for number in FORMANTS:
+        frequency = np.clip(rng.normal(vocal_tract, 12), 60, 150) if number else 100
+        lines.append(f"formant {number} {frequency:.0f} {rng.integers(70, 150)} {rng.integers(80, 180)}")
+    lowest = rng.integers(60, 200)
+    lines += [
+        f"pitch {lowest} {lowest + rng.integers(10, 110)}",
+        f"voicing {rng.integers(40, 200)}",
+        f"consonants {rng.integers(60, 190)} {rng.integers(60, 190)}",
+        f"flutter {rng.integers(9)}",
+        f"roughness {rng.integers(4)}",
+    ]
+    if rng.random() < 0.2:
+        lines.append(f"klatt {rng.choice([1, 2, 4, 5])}")  # 3 is held out
+    return "\n".join(lines)
 
 
 def articulation(phonemes: list[tuple[str, float, float]], times: np.ndarray) -> np.ndarray:
