@@ -67,6 +67,24 @@ def test_training_sees_drawn_heads_and_one_photo_but_never_the_other(monkeypatch
     assert all(photo.shape == (600, 512, 3) for photo in photos)
 
 
+def test_half_of_training_has_composed_voices_and_held_out_speech_none(monkeypatch):
+    settings = []
+
+    def note(text, *voice, **options):
+        settings.append(options.get("settings", ""))
+        assert bool(voice) != bool(options.get("settings"))
+        return Speech(text, np.zeros(8, np.float32), [("h", 0.0, 1.0)])
+
+    monkeypatch.setattr(clips, "synthesise", note)
+    for seed in range(100):
+        clips.training_speech("Hello", np.random.default_rng(seed))
+    assert 30 < sum(map(bool, settings)) < 70
+    settings.clear()
+    for seed in range(20):
+        clips.held_out_speech(np.random.default_rng(seed))
+    assert not any(settings)
+
+
 def test_sounds_without_pictures_are_as_long_as_their_mouths():
     sound = clips.training_sound(0)
     assert len(sound.mouth) == len(sound.starts) == len(sound.faces) > 30

@@ -9,6 +9,7 @@ from notebooks.wav2lip.data.speech import (
     POSES,
     VOICES,
     articulation,
+    composed_voice,
     phoneme_class,
     phoneme_classes,
 )
@@ -21,6 +22,17 @@ FRAME = 1 / 25  # s
 @pytest.fixture(scope="module")
 def spoken() -> list[Speech]:
     return [synthesise(text, *VOICES[i % len(VOICES)]) for i, text in enumerate(TRAINING + HELD_OUT)]
+
+
+def test_composed_voices_differ_from_each_other_and_from_the_held_out_one():
+    voices = [composed_voice(np.random.default_rng(seed)) for seed in range(100)]
+    assert len(set(voices)) == 100
+    assert composed_voice(np.random.default_rng(3)) == voices[3]
+    lines = [line for voice in voices for line in voice.splitlines()]
+    assert 5 < sum(line.startswith("klatt") for line in lines) < 40
+    assert "klatt 3" not in lines
+    one, other = (synthesise(TRAINING[0], settings=voice) for voice in voices[:2])
+    assert len(one.samples) != len(other.samples) or np.abs(one.samples - other.samples).max() > 0.1
 
 
 def test_every_phone_of_the_sentences_has_a_pose(spoken):

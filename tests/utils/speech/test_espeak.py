@@ -63,6 +63,25 @@ def test_rate_and_pitch():
     assert 1.15 * pitch(30) < pitch(60) < pitch(90) / 1.15
 
 
+def test_settings_make_another_voice():
+    def centre(settings: str) -> float:
+        """The centre of the spectrum of a vowel, in Hz."""
+        vowel = synthesise("aah", rate=80, settings=settings).samples[1600:8000]
+        power = np.abs(np.fft.rfft(vowel)) ** 2
+        return (power @ np.fft.rfftfreq(len(vowel), 1 / SAMPLE_RATE)) / power.sum()
+
+    raised = "\n".join(f"formant {number} 130" for number in range(1, 6))
+    assert centre(raised) > 1.15 * centre("")
+    plain, same = (synthesise("A lawn of yarn.", settings=settings) for settings in ("", "pitch 82 118"))
+    assert plain.phonemes[0][0] == same.phonemes[0][0] and len(plain.phonemes) == len(same.phonemes)
+
+
+def test_settings_that_espeak_cannot_read_are_told(monkeypatch):
+    library = SimpleNamespace(espeak_SetVoiceByFile=lambda path: 1)
+    with pytest.raises(OSError, match="could not read .*TMPDIR"):
+        espeak._change_voice(library, "en-us", "pitch 80 120")
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
