@@ -10,11 +10,9 @@ Training is seeded. It writes FP16 safetensors to tiny/ and prints metrics on he
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +27,7 @@ from utils import paths
 from utils.files import replaced
 from utils.training import provenance
 from utils.training.loop import autocast, matrices, optimise
+from utils.training.shares import side_by_side
 
 TINY = paths.notebook_dir(__package__) / "tiny"
 WORK = paths.training_dir(__package__)
@@ -38,7 +37,6 @@ TRAINING_UTTERANCES = 9600  # clips without pictures, for the audio encoder
 HELD_OUT_CLIPS = 12
 STEPS = {"audio_encoder": 4000, "expert": 900, "generator": 6000}
 LEARNING_RATES = {"audio_encoder": 2e-3, "expert": 1e-3, "generator": 2e-3}
-WORKERS = 2  # processes that speak and draw
 SYNC_START = 0.7  # share of the steps after which the expert's loss joins
 SYNC_WEIGHT = 0.03  # of the expert's loss, as in the paper
 LIP_WEIGHT = 10.0  # of the reconstruction at the lips
@@ -62,13 +60,6 @@ def draw_clips(folder: Path, numbers: Sequence[int]) -> None:
 def training_sounds(numbers: Sequence[int]) -> list[Clip]:
     """The clips without pictures of these numbers."""
     return [training_sound(number) for number in numbers]
-
-
-def side_by_side(work: Callable[[Sequence[int]], list | None], count: int) -> list:
-    """What `work` returns for each process's share of the numbers below `count`."""
-    # espeak-ng's jitter depends on earlier utterances, so fixed shares in new processes repeat exactly
-    with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
-        return [*pool.map(work, [range(k, count, WORKERS) for k in range(WORKERS)])]
 
 
 def load_clips(count: int = TRAINING_CLIPS, folder: Path = WORK / "clips") -> list[Clip]:

@@ -48,18 +48,22 @@ def synthesise(
     """Speak `text` with an espeak-ng voice and, where given, one of its variants ("m1", "f3", "klatt2", ...).
 
     rate: words a minute (80..450). pitch: 0..100. settings: lines of a voice file, for a variant that espeak-ng does
-    not have ("formant 1 90 100 120", "pitch 80 130"; the format is in docs/voices.md of espeak-ng).
+    not have ("formant 1 90 100 120", "pitch 80 130"; the format is in docs/voices.md of espeak-ng); they replace
+    `variant`.
 
     Times of phonemes are exact to about 10 ms, less so in the few variants with a strong echo. The library is loaded
     anew for each call (6 ms), because what it said before changes its jitter: so the same call gives the same samples,
     except on macOS, which does not unload libraries. The variants Reed and caleb are never twice the same, and f3 in
     some sentences not always. Only one thread may call this at a time. Raises ValueError for a text without words, an
-    unknown voice or variant, a rate or pitch out of range, and OSError when espeak-ng cannot start.
+    unknown voice or variant, both a variant and settings, a rate or pitch out of range, and OSError when espeak-ng
+    cannot start.
     """
     if rate not in SPEAKING_RATES:
         raise ValueError(f"rate is {rate} words a minute: espeak-ng takes whole numbers from 80 to 450.")
     if pitch not in PITCHES:
         raise ValueError(f"pitch is {pitch}: espeak-ng takes whole numbers from 0 to 100.")
+    if variant and settings:
+        raise ValueError("settings replace the variant, so both cannot be used: give one of them.")
     if variant and not (_data() / "voices" / "!v" / variant).is_file():
         raise ValueError(
             f"espeak-ng has no variant {variant!r}: look into its data folder, voices/!v, for their names."

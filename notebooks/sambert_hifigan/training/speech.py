@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from utils import files
 from utils.speech.kokoro_teacher import STYLE, Teacher
 from utils.speech.listening import prepare_encoder
 from utils.speech.speaker_encoder import Voiceprint
+from utils.training.shares import side_by_side
 
 VOICES = {  # voices of the checkpoint: the voice of Kokoro that each is
     "xiaobei": "zf_xiaobei",
@@ -31,7 +31,6 @@ VOICES = {  # voices of the checkpoint: the voice of Kokoro that each is
 }
 UNSEEN_VOICES = ("af_bella", "am_puck")  # in no mixture, to evaluate new voices
 SENTENCES, MIXTURES = 1600, 40  # half of the sentences are in VOICES, half in mixtures
-PROCESSES = 2
 SEED = 0
 
 
@@ -68,8 +67,8 @@ def record(folder: Path, texts: Sequence[str], numbers: Sequence[int]) -> None:
         utterance = teacher(kokoro_spelling(frontend.read(texts[number])), voice_style)
         samples = (utterance.samples * 32767).round().astype(np.int16)
         content = {"text": texts[number], "voice": voice, "samples": samples}
-        with files.replaced(folder / f"{number:04}.npz") as partial:
-            np.savez(partial, **content, frames=utterance.frames, f0=utterance.f0)
+        with files.replaced(folder / f"{number:04}.npz") as unfinished:
+            np.savez(unfinished, **content, frames=utterance.frames, f0=utterance.f0)
         if done % 100 == 99:
             print(f"speech {number + 1}/{len(texts)}", flush=True)
 
@@ -80,10 +79,7 @@ def make_speech(work: Path, count: int = SENTENCES) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     texts = training_sentences(Frontend(TABLES), count, SEED)
     Teacher()  # fetches the model before two processes need it
-    with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
-        shares = [range(k, count, PROCESSES) for k in range(PROCESSES)]
-        for task in [pool.submit(record, folder, texts, share) for share in shares]:
-            task.result()
+    side_by_side(partial(record, folder, texts), count)
     return [folder / f"{number:04}.npz" for number in range(count)]
 
 
@@ -93,8 +89,8 @@ def embed_voices(work: Path, sentences: Sequence[AlignedSentence]) -> tuple[Tens
     if not path.exists():
         voiceprint = Voiceprint(prepare_encoder())
         prints = np.stack([voiceprint.embed(x.sound) for x in tqdm(sentences, desc="voices", mininterval=5)])
-        with files.replaced(path) as partial:
-            np.savez(partial, prints=prints)
+        with files.replaced(path) as unfinished:
+            np.savez(unfinished, prints=prints)
     with np.load(path, allow_pickle=False) as stored:
         prints = torch.from_numpy(stored["prints"])  # [n, 256]
     voices = np.array([sentence.voice for sentence in sentences])

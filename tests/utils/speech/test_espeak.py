@@ -90,6 +90,7 @@ def test_settings_that_espeak_cannot_read_are_told(monkeypatch):
         (("Hello", "xx"), "no voice 'xx'"),
         (("Hello", "en-us", "nobody"), "no variant 'nobody'"),
         (("Hello", "en-us", "m1", 20), "80 to 450"),
+        (("Hello", "en-us", "m1", 170, 50, "pitch 80 130"), "replace the variant"),
         (("Hello", "en-us", "m1", 170, 101), "0 to 100"),
     ],
 )
