@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from notebooks.sambert_hifigan.network.acoustic import KanTtsSAMBERT, stretch
 from notebooks.sambert_hifigan.training.alignment import BASE_F0_HZ, MELS, SPAN_F0_HZ, TABLES, AlignedSentence, join
-from utils.training.loop import optimise
+from utils.training.loop import matrices, optimise
 
 # fmt: off
 PARAMETERS = {table: len(entries) for table, entries in TABLES.items()} | {
@@ -34,7 +34,7 @@ PARAMETERS = {table: len(entries) for table, entries in TABLES.items()} | {
     "postnet_ffn_inner_dim": 256, "postnet_dropout": 0.1, "postnet_shift": 7, "postnet_lstm_units": 96,
 }
 # fmt: on
-STEPS, LEARNING_RATE = 6000, 1e-3
+STEPS, LEARNING_RATE = 3000, 3e-3
 BATCH = 16  # sentences of a step
 JOINED_SHARE = 0.15  # of the steps, with three sentences joined to one
 FRAME_NOISE = 0.2  # on the frames before, since the decoder's own frames are not exact either
@@ -157,7 +157,14 @@ def train_acoustic(work: Path, network: KanTtsSAMBERT, sentences: SentenceBatche
         }
         return {"loss": sum(losses.values())} | losses
 
-    optimise(work / "acoustic.pt", network, loss, steps=STEPS, rate=LEARNING_RATE)
+    optimise(work / "acoustic.pt", network, loss, steps=STEPS, rate=LEARNING_RATE, muon=hidden_matrices(network))
+
+
+def hidden_matrices(network: KanTtsSAMBERT) -> list[nn.Parameter]:
+    """The matrices for Muon. Those that read or write frames are left to AdamW, as is an LSTM over frames."""
+    adaptor, postnet = network.variance_adaptor, network.mel_postnet
+    predictors = adaptor.pitch_predictor, adaptor.energy_predictor, adaptor.duration_predictor
+    return matrices(network.text_encoder.ling_enc, *predictors, network.decoder.pnca, postnet.fsmn)
 
 
 def frame_loss(frames: Tensor, target: Tensor, mask: Tensor) -> Tensor:

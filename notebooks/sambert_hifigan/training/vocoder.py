@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from notebooks.sambert_hifigan.network.vocoder import Generator
 from notebooks.sambert_hifigan.training.alignment import BASE_F0_HZ, FFT, MELS, SPAN_F0_HZ, AlignedSentence
 from utils.speech.kokoro_teacher import HOP, SAMPLE_RATE_HZ
-from utils.training.loop import autocast, optimise
+from utils.training.loop import autocast, matrices, optimise
 from utils.training.vocoder import Discriminators, PeriodDiscriminator, adversarial_losses, spectral_error
 
 # fmt: off
@@ -27,7 +27,7 @@ PARAMETERS = {
     "nsf_params": {"nb_harmonics": 7, "sampling_rate": SAMPLE_RATE_HZ},
 }
 # fmt: on
-SPECTRAL_STEPS, SPECTRAL_LEARNING_RATE = 4000, 2e-3
+SPECTRAL_STEPS, SPECTRAL_LEARNING_RATE = 2500, 3e-3
 ADVERSARIAL_STEPS, ADVERSARIAL_LEARNING_RATE = 1600, 5e-4
 BATCH, SEGMENT = 16, 32  # segments of a step; frames of a segment
 PERIODS = (2, 3, 5, 7, 11)  # of the discriminators, as in the paper
@@ -81,7 +81,8 @@ def train_spectral(work: Path, vocoder: Generator, segments: Segments) -> None:
         # generate, and compare spectra
         return {"loss": spectral_error(generate(vocoder, mel, rng), true)}
 
-    optimise(work / "vocoder.pt", vocoder, loss, steps=SPECTRAL_STEPS, rate=SPECTRAL_LEARNING_RATE)
+    options = {"steps": SPECTRAL_STEPS, "rate": SPECTRAL_LEARNING_RATE}
+    optimise(work / "vocoder.pt", vocoder, loss, **options, muon=matrices(vocoder))
 
 
 def train_adversarial(work: Path, vocoder: Generator, segments: Segments) -> None:
@@ -103,7 +104,8 @@ def train_adversarial(work: Path, vocoder: Generator, segments: Segments) -> Non
         total = total + FEATURE_WEIGHT * losses["features"] + SPECTRAL_WEIGHT * losses["spectra"]
         return {"loss": total} | losses
 
-    optimise(work / "finish.pt", network, loss, steps=ADVERSARIAL_STEPS, rate=ADVERSARIAL_LEARNING_RATE)
+    options = {"steps": ADVERSARIAL_STEPS, "rate": ADVERSARIAL_LEARNING_RATE}
+    optimise(work / "finish.pt", network, loss, **options, muon=matrices(vocoder))
 
 
 def new_vocoder() -> Generator:
