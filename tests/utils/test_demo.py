@@ -90,11 +90,18 @@ def test_a_visitor_needs_no_mouse(page, port, visit):
     with visit(demo.start(page, port)) as opened:
         numbers = opened.locator("input[type=number]")
         expect(numbers).to_have_count(2, timeout=180_000)
-        tab_to("INPUT")
-        opened.keyboard.type("21")
-        tab_to("BUTTON")
-        opened.keyboard.press("Enter")
-        expect(numbers.nth(1)).to_have_value("42", timeout=180_000)
+        for attempt in range(3):  # a page on a busy machine may show its controls before it listens to them
+            tab_to("INPUT")
+            opened.keyboard.press("Control+A")
+            opened.keyboard.type("21")
+            tab_to("BUTTON")
+            opened.keyboard.press("Enter")
+            try:
+                expect(numbers.nth(1)).to_have_value("42", timeout=60_000)
+                return
+            except AssertionError:
+                if attempt == 2:
+                    raise
 
 
 def test_it_is_private_and_bounded(page, port, monkeypatch):
