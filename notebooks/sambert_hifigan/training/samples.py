@@ -31,7 +31,7 @@ PAUSE_S = 0.3  # after a sentence
 SHOWCASE = (  # sentences and voices of result.mp3; result.png shows the second
     ("早上好，昨天晚上睡得好吗？", "yunjian"),
     ("这件衣服的颜色很适合你。", "xiaobei"),
-    ("城市的夜景非常美丽。", "xiaoxiao"),
+    ("春天来了，院子里的花都开了。", "xiaoxiao"),
 )
 COLOURS = 128  # of result.png
 
