@@ -81,8 +81,8 @@ def train_spectral(work: Path, vocoder: Generator, segments: Segments) -> None:
         # generate, and compare spectra
         return {"loss": spectral_error(generate(vocoder, mel, rng), true)}
 
-    options = {"steps": SPECTRAL_STEPS, "rate": SPECTRAL_LEARNING_RATE}
-    optimise(work / "vocoder.pt", vocoder, loss, **options, muon=matrices(vocoder))
+    hidden = matrices(vocoder)
+    optimise(work / "vocoder.pt", vocoder, loss, steps=SPECTRAL_STEPS, rate=SPECTRAL_LEARNING_RATE, muon=hidden)
 
 
 def train_adversarial(work: Path, vocoder: Generator, segments: Segments) -> None:
@@ -104,8 +104,8 @@ def train_adversarial(work: Path, vocoder: Generator, segments: Segments) -> Non
         total = total + FEATURE_WEIGHT * losses["features"] + SPECTRAL_WEIGHT * losses["spectra"]
         return {"loss": total} | losses
 
-    options = {"steps": ADVERSARIAL_STEPS, "rate": ADVERSARIAL_LEARNING_RATE}
-    optimise(work / "finish.pt", network, loss, **options, muon=matrices(vocoder))
+    hidden = matrices(vocoder)
+    optimise(work / "finish.pt", network, loss, steps=ADVERSARIAL_STEPS, rate=ADVERSARIAL_LEARNING_RATE, muon=hidden)
 
 
 def new_vocoder() -> Generator:
