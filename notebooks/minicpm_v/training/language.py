@@ -12,7 +12,7 @@ from notebooks.minicpm_v.network import MiniCPMV
 from notebooks.minicpm_v.training import settings
 from notebooks.minicpm_v.training.batches import Batches
 from notebooks.minicpm_v.training.settings import SPECIAL, VOCABULARY
-from utils.training.loop import autocast
+from utils.training.loop import autocast, matrices
 from utils.training.vision_language import FP32_ATTENTION
 
 JUDGEMENTS = 48  # in a batch of stage "judging"
@@ -40,7 +40,7 @@ def train_judging(model: MiniCPMV, batches: Batches) -> None:
         yes_no = torch.roll(targets == SPECIAL.index("<|im_end|>"), -1)
         return {"loss": F.cross_entropy(logits, targets), "right": token_accuracy(logits, targets, yes_no)}
 
-    settings.train("judging", model.llm, loss)
+    settings.train("judging", model.llm, loss, matrices(model.llm.model.layers))
 
 
 def train_answers(model: MiniCPMV, batches: Batches, stage: str) -> None:
@@ -72,7 +72,8 @@ def train_answers(model: MiniCPMV, batches: Batches, stage: str) -> None:
                 accuracies[f"{size} {name} right"] = token_accuracy(logits, targets, which)
         return {"loss": F.cross_entropy(logits, targets, weight)} | accuracies
 
-    settings.train(stage, model, loss)
+    resampler = model.resampler
+    settings.train(stage, model, loss, matrices(model.llm.model.layers, resampler.kv_proj, resampler.attn))
 
 
 def answer_logits(model: MiniCPMV, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:

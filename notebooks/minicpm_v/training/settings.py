@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
@@ -21,8 +21,8 @@ from utils.training.vision_language import byte_level_bpe
 TINY = paths.notebook_dir(__package__) / "tiny"
 WORK = paths.training_dir(__package__)
 SEEDS = {"seeing": 1, "reading": 4, "judging": 5, "naming": 6, "small": 2, "large": 3}
-STEPS = {"seeing": 6000, "reading": 2500, "judging": 300, "naming": 300, "small": 3250, "large": 8000}
-LEARNING_RATES = {"seeing": 2e-3, "reading": 1e-3, "judging": 1e-3, "naming": 1e-3, "small": 1.5e-3, "large": 1.2e-3}
+STEPS = {"seeing": 1200, "reading": 2200, "judging": 300, "naming": 300, "small": 1300, "large": 2000}
+LEARNING_RATES = {"seeing": 2e-3, "reading": 1.5e-3, "judging": 1e-3, "naming": 1e-3, "small": 1.5e-3, "large": 1.2e-3}
 
 PATCH_PX = 14
 CLASSES = (len(SHAPES) + 1, len(COLOURS) + 1, len(LETTERS) + 1)  # of a point: 0 is the background
@@ -129,7 +129,12 @@ def init_embeddings(model: MiniCPMV) -> None:
         model.llm.get_input_embeddings().weight.normal_(std=CONFIG["hidden_size"] ** -0.5)
 
 
-def train(stage: str, network: nn.Module, loss: Callable[[int, np.random.Generator], dict[str, Tensor]]) -> None:
-    """Train `network` in a stage of STEPS; its state is kept in WORK. For `loss` see `optimise`."""
+def train(
+    stage: str,
+    network: nn.Module,
+    loss: Callable[[int, np.random.Generator], dict[str, Tensor]],
+    muon: Iterable[nn.Parameter],
+) -> None:
+    """Train `network` in a stage of STEPS; its state is kept in WORK. For `loss` and `muon` see `optimise`."""
     path = WORK / f"{stage}.pt"
-    optimise(path, network, loss, steps=STEPS[stage], rate=LEARNING_RATES[stage], seed=SEEDS[stage])
+    optimise(path, network, loss, steps=STEPS[stage], rate=LEARNING_RATES[stage], seed=SEEDS[stage], muon=muon)
