@@ -1,4 +1,4 @@
-"""Stages "judging", "small", "large" and "mixed": the language model learns to answer questions."""
+"""Stages "judging", "small" and "large": the language model learns to answer questions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from utils.training.vision_language import FP32_ATTENTION
 
 JUDGEMENTS = 48  # in a batch of stage "judging"
 SMALL_CONVERSATIONS, LARGE_CONVERSATIONS = 16, 12  # in a batch of pictures that stay whole, or are sliced
-SMALL_INTERVALS = {"small": 1, "large": 4, "mixed": 2}  # one of so many batches has pictures that stay whole
+SMALL_INTERVAL = 4  # in stage "large", every fourth batch is a small one
 HARD_WEIGHT = 3.0  # of letters, yes and no among the tokens of answers: they take longest to learn
 
 
@@ -44,7 +44,7 @@ def train_judging(model: MiniCPMV, batches: Batches) -> None:
 
 
 def train_answers(model: MiniCPMV, batches: Batches, stage: str) -> None:
-    """Train resampler and language model to answer, in a stage of SMALL_INTERVALS."""
+    """Train resampler and language model to answer, in stage "large" mostly about sliced pictures."""
     model.vpm.requires_grad_(False)
     model.llm.set_attn_implementation(FP32_ATTENTION)
     model.llm.model.compile(dynamic=True)
@@ -56,7 +56,7 @@ def train_answers(model: MiniCPMV, batches: Batches, stage: str) -> None:
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
         # Draw a batch
-        large = step % SMALL_INTERVALS[stage] > 0
+        large = stage == "large" and step % SMALL_INTERVAL > 0
         batch = batches.questions(LARGE_CONVERSATIONS if large else SMALL_CONVERSATIONS, rng, large)
 
         # Forward

@@ -20,17 +20,9 @@ from utils.training.vision_language import byte_level_bpe
 
 TINY = paths.notebook_dir(__package__) / "tiny"
 WORK = paths.training_dir(__package__)
-SEEDS = {"seeing": 1, "reading": 4, "judging": 5, "naming": 6, "small": 2, "large": 3, "mixed": 7}
-STEPS = {"seeing": 1200, "reading": 2200, "judging": 300, "naming": 300, "small": 1300, "large": 2000, "mixed": 450}
-LEARNING_RATES = {
-    "seeing": 2e-3,
-    "reading": 1.5e-3,
-    "judging": 1e-3,
-    "naming": 1e-3,
-    "small": 1.5e-3,
-    "large": 1.2e-3,
-    "mixed": 6e-4,
-}
+SEEDS = {"seeing": 1, "reading": 4, "judging": 5, "naming": 6, "small": 2, "large": 3}
+STEPS = {"seeing": 1200, "reading": 2200, "judging": 300, "naming": 300, "small": 1300, "large": 2000}
+LEARNING_RATES = {"seeing": 2e-3, "reading": 1.5e-3, "judging": 1e-3, "naming": 1e-3, "small": 1.5e-3, "large": 1.2e-3}
 
 PATCH_PX = 14
 CLASSES = (len(SHAPES) + 1, len(COLOURS) + 1, len(LETTERS) + 1)  # of a point: 0 is the background
