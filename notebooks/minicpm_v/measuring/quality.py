@@ -24,7 +24,7 @@ from utils.models import parts
 
 Ask = Callable[[Image.Image, str, bool], str]  # picture, question, whether to slice -> all that the model wrote
 MAX_ANSWER_TOKENS = 40  # reasons included
-TRIALS = 24  # of each kind in the examination
+TRIALS = 100  # of each kind in the examination
 SMALL_WORDS = "label"  # the kind that slicing is for
 MARGIN = 0.05  # how far below PyTorch an accuracy may be
 GOALS = dict.fromkeys(KINDS, 0.9) | {SMALL_WORDS: 0.85}  # accuracies from which on answers are useful
