@@ -36,8 +36,8 @@ def model():
 def short(tmp_path, monkeypatch):
     """Stages of two steps, which leave no files."""
     monkeypatch.setattr(settings, "WORK", tmp_path)
-    for stage in settings.STEPS:
-        monkeypatch.setitem(settings.STEPS, stage, 2)
+    for options in settings.STAGES.values():
+        monkeypatch.setitem(options, "steps", 2)
 
 
 def changed(model, before: dict) -> set[str]:

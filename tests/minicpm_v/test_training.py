@@ -151,7 +151,7 @@ def test_judging_begins_after_the_places(batches):
 
 def test_judging_teaches_the_language_model_alone(batches, tmp_path, monkeypatch):
     monkeypatch.setattr(settings, "WORK", tmp_path)
-    monkeypatch.setitem(settings.STEPS, "judging", 1)
+    monkeypatch.setitem(settings.STAGES["judging"], "steps", 1)
     torch.manual_seed(0)
     model = MiniCPMV(settings.CONFIG)
     before = {key: x.clone() for key, x in model.state_dict().items()}

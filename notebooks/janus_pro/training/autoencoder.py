@@ -13,7 +13,7 @@ from notebooks.janus_pro.training import settings
 from notebooks.janus_pro.training.batches import at_points, to_pixels
 from notebooks.janus_pro.training.settings import CLASSES, PATCH_PX, POINTS
 from utils.drawn_world.scenes import draw
-from utils.training.loop import autocast, matrices
+from utils.training.loop import autocast, matrices, optimise
 from utils.training.vision_language import point_cross_entropy
 
 BATCH = 8
@@ -131,7 +131,7 @@ def train_autoencoder(model: JanusForConditionalGeneration) -> None:
         colours = torch.stack([at_points(x)[..., 1:] for x in scenes])  # [N, T, points, 1]
 
         # Forward, quantised after the first steps
-        restart = step % RESTART_INTERVAL == 0 and CONTINUOUS_STEPS <= step < 0.8 * settings.STEPS["vq"]
+        restart = step % RESTART_INTERVAL == 0 and CONTINUOUS_STEPS <= step < 0.8 * settings.STAGES["vq"]["steps"]
         used = (network.taken > 0).float().mean()
         if step == CONTINUOUS_STEPS:
             network.taken.zero_()  # all codes are restarted
@@ -154,7 +154,7 @@ def train_autoencoder(model: JanusForConditionalGeneration) -> None:
 
     encoder, decoder = network.vq.encoder, network.vq.decoder
     kernels = matrices(encoder.down, encoder.mid, decoder.mid, decoder.up)
-    settings.train("vq", network, loss, kernels)
+    optimise(settings.WORK / "vq.pt", network, loss, **settings.STAGES["vq"], muon=kernels)
 
     # The generation embeddings of the language model start as the codes, scaled to the length of random ones
     with torch.no_grad():

@@ -14,7 +14,7 @@ from notebooks.janus_pro.network import encode_pictures
 from notebooks.janus_pro.training import settings
 from notebooks.janus_pro.training.batches import Batches
 from notebooks.janus_pro.training.settings import END, PLACEHOLDER, SPECIAL, VOCABULARY
-from utils.training.loop import autocast, matrices
+from utils.training.loop import autocast, matrices, optimise
 from utils.training.vision_language import FP32_ATTENTION
 
 JUDGEMENTS = 48  # in a batch of stage "judging"
@@ -56,7 +56,7 @@ def train_judging(model: JanusForConditionalGeneration, batches: Batches) -> Non
         return {"loss": F.cross_entropy(logits, targets), "right": token_accuracy(logits, targets, yes_no)}
 
     hidden = matrices(model.model.language_model.layers)
-    settings.train("judging", network, loss, hidden)
+    optimise(settings.WORK / "judging.pt", network, loss, **settings.STAGES["judging"], muon=hidden)
 
 
 def train_both_tasks(model: JanusForConditionalGeneration, batches: Batches, stage: str) -> None:
@@ -102,7 +102,7 @@ def train_both_tasks(model: JanusForConditionalGeneration, batches: Batches, sta
         return {"loss": answers + mix.drawing_weight * drawing_loss} | parts
 
     layers = [network.language_model.layers, network.aligner, network.generation_aligner, network.generation_head]
-    settings.train(stage, model, loss, matrices(*layers))
+    optimise(settings.WORK / f"{stage}.pt", model, loss, **settings.STAGES[stage], muon=matrices(*layers))
 
 
 def answer_logits(model: JanusForConditionalGeneration, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from copy import deepcopy
 
-import numpy as np
 import torch
-from torch import Tensor, nn
 from transformers import JanusConfig, JanusForConditionalGeneration, PreTrainedTokenizerFast
 
 from notebooks.janus_pro import data
@@ -17,21 +14,18 @@ from notebooks.janus_pro.pipeline import IMAGE_TOKENS
 from utils import paths
 from utils.drawn_world import questions
 from utils.drawn_world.scenes import COLOURS, SHAPES
-from utils.training.loop import optimise
 from utils.training.vision_language import byte_level_bpe
 
 TINY = paths.notebook_dir(__package__) / "tiny"
 WORK = paths.training_dir(__package__)
-SEEDS = {"vq": 1, "seeing": 2, "judging": 3, "naming": 4, "both": 5, "duplicates": 6, "pairs": 7}
-STEPS = {"vq": 1500, "seeing": 1000, "judging": 300, "naming": 400, "both": 1800, "duplicates": 700, "pairs": 700}
-LEARNING_RATES = {
-    "vq": 1e-3,
-    "seeing": 2e-3,
-    "judging": 1e-3,
-    "naming": 1e-3,
-    "both": 1.5e-3,
-    "duplicates": 1e-3,
-    "pairs": 1e-3,
+STAGES = {  # options of `optimise`, by the names of the stages
+    "vq": {"steps": 1500, "rate": 1e-3, "seed": 1},
+    "seeing": {"steps": 1000, "rate": 2e-3, "seed": 2},
+    "judging": {"steps": 300, "rate": 1e-3, "seed": 3},
+    "naming": {"steps": 400, "rate": 1e-3, "seed": 4},
+    "both": {"steps": 1800, "rate": 1.5e-3, "seed": 5},
+    "duplicates": {"steps": 700, "rate": 1e-3, "seed": 6},
+    "pairs": {"steps": 700, "rate": 1e-3, "seed": 7},
 }
 CHECKPOINT_SETTINGS = {  # by the names of their files
     "processor_config.json": {"system_prompt": "", "answer_separator": ":"},
@@ -111,14 +105,3 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
         pad_token=PADDING,
         additional_special_tokens=[USER, ASSISTANT, *IMAGE_TOKENS],
     )
-
-
-def train(
-    stage: str,
-    network: nn.Module,
-    loss: Callable[[int, np.random.Generator], dict[str, Tensor]],
-    muon: Iterable[nn.Parameter],
-) -> None:
-    """Train `network` in a stage of STEPS; its state is kept in WORK. For `loss` and `muon` see `optimise`."""
-    path = WORK / f"{stage}.pt"
-    optimise(path, network, loss, steps=STEPS[stage], rate=LEARNING_RATES[stage], seed=SEEDS[stage], muon=muon)

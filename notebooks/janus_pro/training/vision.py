@@ -13,7 +13,7 @@ from notebooks.janus_pro.training import settings
 from notebooks.janus_pro.training.batches import PLACE_WORDS, Batches
 from notebooks.janus_pro.training.settings import CLASSES, POINTS, ROWS, WIDTH
 from utils.drawn_world.scenes import PLACES
-from utils.training.loop import autocast, matrices
+from utils.training.loop import autocast, matrices, optimise
 from utils.training.vision_language import naming_loss, point_cross_entropy
 
 BATCH = 48
@@ -65,7 +65,7 @@ def train_vision(readout: VisionReadout, model: JanusForConditionalGeneration, b
         return {"loss": sum(parts.values())} | parts
 
     hidden = matrices(readout.tower.encoder, readout.aligner)
-    settings.train(stage, readout, loss, hidden)
+    optimise(settings.WORK / f"{stage}.pt", readout, loss, **settings.STAGES[stage], muon=hidden)
 
 
 def names_present(truth: Tensor) -> list[Tensor]:

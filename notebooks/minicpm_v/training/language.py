@@ -12,7 +12,7 @@ from notebooks.minicpm_v.network import MiniCPMV
 from notebooks.minicpm_v.training import settings
 from notebooks.minicpm_v.training.batches import Batches
 from notebooks.minicpm_v.training.settings import SPECIAL, VOCABULARY
-from utils.training.loop import autocast, matrices
+from utils.training.loop import autocast, matrices, optimise
 from utils.training.vision_language import FP32_ATTENTION
 
 JUDGEMENTS = 48  # in a batch of stage "judging"
@@ -40,7 +40,8 @@ def train_judging(model: MiniCPMV, batches: Batches) -> None:
         yes_no = torch.roll(targets == SPECIAL.index("<|im_end|>"), -1)
         return {"loss": F.cross_entropy(logits, targets), "right": token_accuracy(logits, targets, yes_no)}
 
-    settings.train("judging", model.llm, loss, matrices(model.llm.model.layers))
+    hidden = matrices(model.llm.model.layers)
+    optimise(settings.WORK / "judging.pt", model.llm, loss, **settings.STAGES["judging"], muon=hidden)
 
 
 def train_answers(model: MiniCPMV, batches: Batches, stage: str) -> None:
@@ -72,8 +73,8 @@ def train_answers(model: MiniCPMV, batches: Batches, stage: str) -> None:
                 accuracies[f"{size} {name} right"] = token_accuracy(logits, targets, which)
         return {"loss": F.cross_entropy(logits, targets, weight)} | accuracies
 
-    resampler = model.resampler
-    settings.train(stage, model, loss, matrices(model.llm.model.layers, resampler.kv_proj, resampler.attn))
+    hidden = matrices(model.llm.model.layers, model.resampler.kv_proj, model.resampler.attn)
+    optimise(settings.WORK / f"{stage}.pt", model, loss, **settings.STAGES[stage], muon=hidden)
 
 
 def answer_logits(model: MiniCPMV, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:

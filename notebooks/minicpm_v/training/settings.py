@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
-import numpy as np
 import torch
-from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
 
 from notebooks.minicpm_v.data import SIDE_PX
@@ -15,14 +11,18 @@ from notebooks.minicpm_v.pipeline.slicing import sincos_positions
 from utils import paths
 from utils.drawn_world import questions
 from utils.drawn_world.scenes import COLOURS, LETTERS, SHAPES
-from utils.training.loop import optimise
 from utils.training.vision_language import byte_level_bpe
 
 TINY = paths.notebook_dir(__package__) / "tiny"
 WORK = paths.training_dir(__package__)
-SEEDS = {"seeing": 1, "reading": 4, "judging": 5, "naming": 6, "small": 2, "large": 3}
-STEPS = {"seeing": 1200, "reading": 2200, "judging": 300, "naming": 300, "small": 1300, "large": 2000}
-LEARNING_RATES = {"seeing": 2e-3, "reading": 1.5e-3, "judging": 1e-3, "naming": 1e-3, "small": 1.5e-3, "large": 1.2e-3}
+STAGES = {  # options of `optimise`, by the names of the stages
+    "seeing": {"steps": 1200, "rate": 2e-3, "seed": 1},
+    "reading": {"steps": 2200, "rate": 1.5e-3, "seed": 4},
+    "judging": {"steps": 300, "rate": 1e-3, "seed": 5},
+    "naming": {"steps": 300, "rate": 1e-3, "seed": 6},
+    "small": {"steps": 1300, "rate": 1.5e-3, "seed": 2},
+    "large": {"steps": 2000, "rate": 1.2e-3, "seed": 3},
+}
 
 PATCH_PX = 14
 CLASSES = (len(SHAPES) + 1, len(COLOURS) + 1, len(LETTERS) + 1)  # of a point: 0 is the background
@@ -127,14 +127,3 @@ def init_embeddings(model: MiniCPMV) -> None:
     """Initialise the word embeddings with a length of about one: the naming loss searches for them."""
     with torch.no_grad():
         model.llm.get_input_embeddings().weight.normal_(std=CONFIG["hidden_size"] ** -0.5)
-
-
-def train(
-    stage: str,
-    network: nn.Module,
-    loss: Callable[[int, np.random.Generator], dict[str, Tensor]],
-    muon: Iterable[nn.Parameter],
-) -> None:
-    """Train `network` in a stage of STEPS; its state is kept in WORK. For `loss` and `muon` see `optimise`."""
-    path = WORK / f"{stage}.pt"
-    optimise(path, network, loss, steps=STEPS[stage], rate=LEARNING_RATES[stage], seed=SEEDS[stage], muon=muon)

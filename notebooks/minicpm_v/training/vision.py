@@ -12,7 +12,7 @@ from notebooks.minicpm_v.network import MiniCPMV
 from notebooks.minicpm_v.training import settings
 from notebooks.minicpm_v.training.batches import Batches
 from notebooks.minicpm_v.training.settings import CLASSES, GRID, PLACES
-from utils.training.loop import autocast, matrices
+from utils.training.loop import autocast, matrices, optimise
 from utils.training.vision_language import NOWHERE, naming_loss, point_cross_entropy
 
 BATCH = 64
@@ -96,8 +96,8 @@ def train_vision(readout: VisionReadout, batches: Batches, stage: str) -> None:
         }
         return {"loss": sum(parts.values())} | parts | accuracies
 
-    resampler = model.resampler
-    settings.train(stage, readout, loss, matrices(model.vpm.encoder, resampler.kv_proj, resampler.attn))
+    hidden = matrices(model.vpm.encoder, model.resampler.kv_proj, model.resampler.attn)
+    optimise(settings.WORK / f"{stage}.pt", readout, loss, **settings.STAGES[stage], muon=hidden)
     model.llm.requires_grad_(True)
 
 
