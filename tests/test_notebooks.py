@@ -112,6 +112,13 @@ def test_progress_of_compressions_is_not_compared(cells):
             assert "nbval-ignore-output" in cell["metadata"].get("tags", []), source(cell)[:80]
 
 
+def test_news_of_conversions_is_not_compared(cells):
+    """On the first run, a conversion says over stderr that it has begun, or that it waits for another process."""
+    for cell in of_kind(cells, "code"):
+        if re.search(r"\bconvert\.(prepare|llm_checkpoint)", source(cell)):
+            assert "nbval-ignore-output" in cell["metadata"].get("tags", []), source(cell)[:80]
+
+
 def test_tables_are_for_people(cells):
     """At most 15 rows that are not folded, and no number like 3.5e-04."""
     for cell in of_kind(cells, "code"):
