@@ -13,11 +13,10 @@ from notebooks.deepseek_serving import convert, data
 from utils import paths
 from utils.models.questions import load_torch
 from utils.training import lora
-from utils.training.loop import optimise
+from utils.training.loop import autocast, optimise
 
 WORK = paths.training_dir(__package__)
-RANK, PROBLEMS = 8, 6  # problems of a step
-STAGES = {"thinking": (400, 2e-3), "thinking-more": (200, 6e-4)}  # steps and learning rate of each
+RANK, STEPS, PROBLEMS, RATE = 8, 800, 6, 2e-3  # problems of a step
 
 
 class Dialogues:
@@ -56,14 +55,11 @@ def main() -> None:
     network, tokenizer = load_torch(convert.checkpoint_of_tiny())
     adapter, dialogues = lora.Adapter(network, RANK), Dialogues(tokenizer)
 
-    first = 0  # step of a stage
-    for name, (steps, rate) in STAGES.items():
+    def loss(step: int, _: np.random.Generator) -> dict[str, torch.Tensor]:
+        with autocast():
+            return {"loss": lora.loss(network, dialogues.step(step))}
 
-        def loss(step: int, _: np.random.Generator, first: int = first) -> dict[str, torch.Tensor]:
-            return {"loss": lora.loss(network, dialogues.step(first + step))}
-
-        optimise(WORK / f"{name}.pt", adapter, loss, steps=steps, rate=rate)
-        first += steps
+    optimise(WORK / "thinking.pt", adapter, loss, steps=STEPS, rate=RATE)
     adapter.save(convert.ADAPTER)
     print(f"{convert.ADAPTER}: {convert.ADAPTER.stat().st_size / 1e6:.1f} MB")
 

@@ -25,7 +25,7 @@ from notebooks.rag_serving.pipeline.retriever import OVERLAP, TOKENS
 from utils import paths
 from utils.files import replaced
 from utils.training import lora
-from utils.training.loop import begin, optimise
+from utils.training.loop import autocast, begin, optimise
 
 WORK = paths.training_dir(__package__)
 RANK, STEPS, QUESTIONS, TEXTS, RATE = 32, 2000, 4, 6, 5e-4
@@ -128,9 +128,10 @@ def main() -> None:
 
     def loss(_: int, rng: np.random.Generator) -> dict[str, torch.Tensor]:
         chosen = draw(practice, rng)
-        given = scores([(question, text) for question, texts in chosen for text in texts]).reshape(QUESTIONS, TEXTS)
+        with autocast():
+            given = scores([(question, text) for question, texts in chosen for text in texts]).reshape(QUESTIONS, TEXTS)
         right = given.new_zeros(QUESTIONS, dtype=torch.long)  # the first text of each question
-        return {"loss": F.cross_entropy(given, right), "first": (given.argmax(1) == 0).float().mean()}
+        return {"loss": F.cross_entropy(given.float(), right), "first": (given.argmax(1) == 0).float().mean()}
 
     network.train()  # dropout
     optimise(WORK / "ranking.pt", adapter, loss, steps=STEPS, rate=RATE)

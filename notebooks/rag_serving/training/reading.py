@@ -16,7 +16,7 @@ from utils import paths
 from utils.models import llm
 from utils.models.questions import load_torch
 from utils.training import lora
-from utils.training.loop import begin, optimise
+from utils.training.loop import autocast, begin, optimise
 
 WORK = paths.training_dir(__package__)
 RANK, STEPS, QUESTIONS, RATE = 8, 900, 6, 1.5e-3
@@ -52,7 +52,8 @@ def main() -> None:
     adapter, prompts = lora.Adapter(network, RANK), Prompts(tokenizer, Answerer(llm.ir_folder("smollm2", checkpoint)))
 
     def loss(step: int, _: np.random.Generator) -> dict[str, torch.Tensor]:
-        return {"loss": lora.loss(network, prompts.packed(task(step, QUESTIONS)))}
+        with autocast():
+            return {"loss": lora.loss(network, prompts.packed(task(step, QUESTIONS)))}
 
     optimise(WORK / "reading.pt", adapter, loss, steps=STEPS, rate=RATE)
     adapter.save(convert.READING)
