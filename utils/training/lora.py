@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 ALL = (*ATTENTION, "gate_proj", "up_proj", "down_proj")
+MULTIPLE = 64  # of tokens in a packed sequence: few lengths, so kernels and blocks of memory are used again
 
 
 class Adapter(nn.Module):
@@ -69,11 +70,12 @@ def packed(start: Sequence[int], branches: Sequence[tuple[Sequence[int], Sequenc
     """One sequence of dialogues that all begin with the tokens `start`, which are computed once.
 
     branches: for each dialogue the tokens that are given after `start`, and those that are learned. Each branch sees
-    `start` and itself. Returns "input_ids" and "position_ids" [1, n], "attention_mask" [1, 1, n, n] (True: seen), and
-    "learned" [n], which tokens are targets.
+    `start` and itself. A last branch of zeros makes n a multiple of MULTIPLE. Returns "input_ids" and "position_ids"
+    [1, n], "attention_mask" [1, 1, n, n] (True: seen), and "learned" [n], which tokens are targets.
     """
     ids, positions, branch, learned = list(start), list(range(len(start))), [0] * len(start), [False] * len(start)
-    for number, (given, target) in enumerate(branches, 1):
+    tokens = len(start) + sum(len(given) + len(target) for given, target in branches)
+    for number, (given, target) in enumerate([*branches, ([0] * (-tokens % MULTIPLE), [])], 1):
         ids += [*given, *target]
         positions += range(len(start), len(start) + len(given) + len(target))
         branch += [number] * (len(given) + len(target))

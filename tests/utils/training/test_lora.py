@@ -62,6 +62,15 @@ def test_each_branch_sees_the_start_and_itself():
         place += len(own)
 
 
+def test_few_lengths_recur_and_nothing_sees_what_fills_a_sequence_up():
+    whole = lora.packed(START, BRANCHES)
+    used = len(START) + sum(len(given) + len(learned) for given, learned in BRANCHES)
+    seen = whole["attention_mask"][0, 0]
+    assert whole["input_ids"].shape[1] == lora.MULTIPLE > used
+    assert not whole["learned"][used:].any() and not seen[:used, used:].any()
+    assert seen.any(1).all()  # a token that sees none has no attention
+
+
 def test_the_loss_is_that_of_the_learned_tokens():
     network = small()
     losses = []
