@@ -119,6 +119,12 @@ def test_news_of_conversions_is_not_compared(cells):
             assert "nbval-ignore-output" in cell["metadata"].get("tags", []), source(cell)[:80]
 
 
+def test_rows_of_a_table_in_the_text_are_lines(cells):
+    for cell in of_kind(cells, "markdown"):
+        for line in source(cell).splitlines():
+            assert "|---" not in line or line.lstrip().startswith("|--"), line
+
+
 def test_tables_are_for_people(cells):
     """At most 15 rows that are not folded, and no number like 3.5e-04."""
     for cell in of_kind(cells, "code"):
