@@ -79,9 +79,8 @@ def walk() -> Figure:
     target = np.array([0.86, 0.2])
     figure = Figure(figsize=(9, 2.4), dpi=110, layout="constrained")
     at = 0
-    for axes, own, title in zip(
-        figure.subplots(1, 3), layers, ("top layer", "middle layer", "all vectors"), strict=True
-    ):
+    panels = figure.subplots(1, 3, sharex=True, sharey=True)  # a point has the same place in each
+    for axes, own, title in zip(panels, layers, ("top layer", "middle layer", "all vectors"), strict=True):
         neighbours = {}
         for one in own:
             distances = np.linalg.norm(points[own] - points[one], axis=1)
