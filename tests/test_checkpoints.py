@@ -7,7 +7,8 @@ from safetensors import safe_open
 
 from utils.paths import ROOT
 
-FILES = sorted(ROOT.glob("notebooks/*/tiny/**/*.safetensors"))
+NOTEBOOKS = ROOT / "notebooks"
+NAMES = sorted(file.relative_to(NOTEBOOKS).as_posix() for file in NOTEBOOKS.glob("*/tiny/**/*.safetensors"))
 OLDER = {  # made before training wrote its stages into files
     "gpt_sovits/tiny/bert/model.safetensors",
     "gpt_sovits/tiny/hubert/model.safetensors",
@@ -17,11 +18,11 @@ OLDER = {  # made before training wrote its stages into files
 }
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(ROOT / "notebooks").as_posix())
-def test_it_names_steps_time_processor_and_code_of_its_training(file):
-    with safe_open(file, "numpy") as opened:
+@pytest.mark.parametrize("name", NAMES)
+def test_it_names_steps_time_processor_and_code_of_its_training(name):
+    with safe_open(NOTEBOOKS / name, "numpy") as opened:
         stages = json.loads((opened.metadata() or {}).get("training", "[]"))
-    assert bool(stages) == (file.relative_to(ROOT / "notebooks").as_posix() not in OLDER)
+    assert bool(stages) == (name not in OLDER)
     for stage in stages:
         assert stage["steps"] > 0 and stage["seconds"] > 0
         assert stage["processors"] and stage["code"]
