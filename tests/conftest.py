@@ -10,6 +10,8 @@ from tests import checks
 from utils import demo
 from utils.setup import browser
 
+LOADING = "p.loading"  # Gradio's sentence in place of a page, which it keeps for a moment above the page
+
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
@@ -62,13 +64,13 @@ def device(request, monkeypatch) -> Iterator[str]:
 def visit(chromium, tmp_path):
     """`with visit(address) as page`: a visitor's page of a demo, which must ask nobody but that demo for anything.
 
-    At the end of the block the Tab key must reach each control, and the page must be accessible, as far as axe sees,
-    where that is installed.
+    At the end of the block, once the page has loaded, the Tab key must reach each control, and the page must be
+    accessible, as far as axe sees, where that is installed.
     """
 
     @contextmanager
     def visiting(address: str, height: int = 1400):
-        from playwright.sync_api import sync_playwright
+        from playwright.sync_api import expect, sync_playwright
 
         with sync_playwright() as playwright:
             asked = []
@@ -77,6 +79,7 @@ def visit(chromium, tmp_path):
             page.on("request", lambda request: asked.append(request.url))
             page.goto(address)
             yield page
+            expect(page.locator(LOADING)).to_have_count(0, timeout=180_000)
             wrong = checks.axe_violations(page) if checks.has_axe() else []
             page.screenshot(path=tmp_path / "demo.png")
             wrong += checks.keyboard_faults(page)
