@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 ALL = (*ATTENTION, "gate_proj", "up_proj", "down_proj")
-MULTIPLE = 64  # of tokens in a packed sequence: few lengths, so kernels and blocks of memory are used again
+MULTIPLE = 64  # of tokens in a sequence: few lengths, so kernels and blocks of memory are used again
 
 
 class Adapter(nn.Module):

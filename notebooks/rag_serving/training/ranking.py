@@ -120,7 +120,8 @@ def main() -> None:
     practice = [own for place, own in enumerate(found) if place % HELD_OUT]
     print(f"{len(practice)} questions, and {len(held_out)} held out", flush=True)
     tokenizer, network = AutoTokenizer.from_pretrained(convert.checkpoint_folder()), convert.cross_encoder()
-    options = {"padding": True, "truncation": "only_second", "max_length": MAX_TOKENS, "return_tensors": "pt"}
+    options = {"padding": True, "pad_to_multiple_of": lora.MULTIPLE, "return_tensors": "pt"}
+    options |= {"truncation": "only_second", "max_length": MAX_TOKENS}
     adapter = lora.Adapter(network, RANK, PROJECTIONS, whole=("classifier",))
 
     def scores(pairs: Sequence[tuple[str, str]]) -> torch.Tensor:
