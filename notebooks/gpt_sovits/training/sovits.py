@@ -37,7 +37,7 @@ from utils.speech.spectra import mel_filters
 from utils.training.loop import autocast, matrices, optimise
 from utils.training.vocoder import spectral_error
 
-STEPS = {"sovits": 3600, "sound": 1300}
+STEPS = {"sovits": 3600, "sound": 3200}
 LEARNING_RATES = {"sovits": 1e-3, "sound": 3e-3}
 SEEDS = {"sovits": 2, "sound": 6}
 BATCH = 12  # sentences
