@@ -176,13 +176,17 @@ def token_weights(checkpoint: Path) -> np.ndarray:
     return weights.astype(np.float32)
 
 
-def cross_encoder(model: str = "tiny") -> PreTrainedModel:
-    """The embedding model with a new output for one score, in FP32: what a cross-encoder begins with."""
+def cross_encoder(**config: float) -> PreTrainedModel:
+    """The embedding model with a new output for one score, in FP32: what a cross-encoder begins with.
+
+    config: values of transformers' `BertConfig` that are other than the checkpoint's.
+    """
     import torch
     from transformers import AutoModelForSequenceClassification
 
-    checkpoint = checkpoint_folder(model)
-    return AutoModelForSequenceClassification.from_pretrained(checkpoint, num_labels=1, dtype=torch.float32)
+    return AutoModelForSequenceClassification.from_pretrained(
+        checkpoint_folder(), num_labels=1, dtype=torch.float32, **config
+    )
 
 
 def write_cross_encoder(checkpoint: Path, adapter: Path, folder: Path) -> None:

@@ -32,6 +32,7 @@ RANK, STEPS, QUESTIONS, TEXTS, RATE = 32, 2000, 4, 6, 5e-4
 HELD_OUT = 10  # one question of so many
 PROJECTIONS = ("query", "key", "value", "dense")
 MAX_TOKENS = 256  # of a question and a passage
+MULTIPLE = 16  # of tokens in a batch: few lengths, so that blocks of memory are used again
 PASSAGES, BATCH = 12, 64  # passages of a document, and of those that are embedded together
 T = TypeVar("T")
 
@@ -119,9 +120,10 @@ def main() -> None:
     held_out = found[::HELD_OUT]
     practice = [own for place, own in enumerate(found) if place % HELD_OUT]
     print(f"{len(practice)} questions, and {len(held_out)} held out", flush=True)
-    tokenizer, network = AutoTokenizer.from_pretrained(convert.checkpoint_folder()), convert.cross_encoder()
-    options = {"padding": True, "pad_to_multiple_of": lora.MULTIPLE, "return_tensors": "pt"}
+    tokenizer = AutoTokenizer.from_pretrained(convert.checkpoint_folder())
+    options = {"padding": True, "pad_to_multiple_of": MULTIPLE, "return_tensors": "pt"}
     options |= {"truncation": "only_second", "max_length": MAX_TOKENS}
+    network = convert.cross_encoder(attention_probs_dropout_prob=0.0)  # torch has no fast attention with dropout
     adapter = lora.Adapter(network, RANK, PROJECTIONS, whole=("classifier",))
 
     def scores(pairs: Sequence[tuple[str, str]]) -> torch.Tensor:
@@ -134,7 +136,7 @@ def main() -> None:
         right = given.new_zeros(QUESTIONS, dtype=torch.long)  # the first text of each question
         return {"loss": F.cross_entropy(given.float(), right), "first": (given.argmax(1) == 0).float().mean()}
 
-    network.train()  # dropout
+    network.train()  # dropout in the hidden states
     optimise(WORK / "ranking.pt", adapter, loss, steps=STEPS, rate=RATE)
     adapter.save(convert.RANKING)
     network.eval()
