@@ -46,7 +46,8 @@ def _parser() -> argparse.ArgumentParser:
         for each in positional:
             one.add_argument(each, type=Path if each in ("folder", "archive") else str)
         if name != "pack":
-            one.add_argument("--host", default=os.environ.get("OLLAMA_HOST") or HOST, help="default %(default)s")
+            host = os.environ.get("OLLAMA_HOST") or HOST
+            one.add_argument("--host", type=address, default=host, help="default %(default)s")
         return one
 
     commands.add_parser("serve", help="serve the models of a store", add_help=False)
@@ -61,6 +62,14 @@ def _parser() -> argparse.ArgumentParser:
     add("stop", _stop, "take a model out of memory", "model")
     add("rm", _remove, "remove a model", "model")
     return parser
+
+
+def address(host: str) -> str:
+    """The URL of a server, whose scheme and port may be left out, as Ollama's clients allow."""
+    if "://" in host:
+        return host
+    url = httpx.URL(f"http://{host}")
+    return str(url if url.port else url.copy_with(port=process.PORT))
 
 
 def client(host: str) -> ollama.Client:

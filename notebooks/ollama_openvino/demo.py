@@ -31,10 +31,9 @@ MINUTES = ("0", "1m", "5m", "-1")
 class Backend:
     """The server at `host`, or one of the demo's own with the model at INT4 and INT8, which starts when needed."""
 
-    def __init__(
-        self, model: str = "tiny", device: str = "CPU", host: str | None = None, pid: int | None = None
-    ) -> None:
-        self.model, self.device, self.host, self.pid = model, device, host, pid
+    def __init__(self, model: str = "tiny", device: str = "CPU", host: str | None = None) -> None:
+        self.model, self.device, self.host = model, device, host
+        self.pid: int | None = None
         self._lock = threading.Lock()
 
     @property
@@ -57,7 +56,7 @@ class Backend:
         return [model.model for model in self.client.list().models]
 
     def memory_mb(self) -> float | None:
-        """The memory of the server's process, if it runs on this machine."""
+        """The memory of the demo's own server, or None."""
         return psutil.Process(self.pid).memory_info().rss / 1e6 if self.pid else None
 
     def table(self) -> str:
@@ -81,9 +80,9 @@ class Backend:
         self.client.generate(name, keep_alive=0)
 
 
-def make_demo(model: str = "tiny", device: str = "CPU", host: str | None = None, pid: int | None = None) -> gr.Blocks:
-    """The Blocks of the demo, which opens with an answer. host, pid: of a server that runs already."""
-    backend = Backend(model, device, host, pid)
+def make_demo(model: str = "tiny", device: str = "CPU", host: str | None = None) -> gr.Blocks:
+    """The Blocks of the demo, which opens with an answer. host: of a server that runs already."""
+    backend = Backend(model, device, host)
     with gr.Blocks(title="OpenVINO for Ollama clients") as demo:
         gr.Markdown("# Models for Ollama clients\nThe server loads a model when it is asked, and unloads it again.")
         with gr.Row():

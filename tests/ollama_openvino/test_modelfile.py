@@ -157,3 +157,11 @@ def test_any_text_is_read_or_refused(text):
 def test_a_value_that_cannot_be_written_is_refused(value):
     with pytest.raises(ModelfileError, match="a Modelfile cannot say that"):
         write(Modelfile("a", system=value))
+
+
+@pytest.mark.parametrize(
+    "file", [Modelfile("a", parameters={"nonsense": 3}), Modelfile("a", messages=[("robot", "hi")]), Modelfile("")]
+)
+def test_what_nobody_reads_is_not_written(file):
+    with pytest.raises(ModelfileError):
+        write(file)

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from notebooks.ollama_openvino import convert, measuring
-from notebooks.ollama_openvino.__main__ import main
+from notebooks.ollama_openvino.__main__ import address, main
 from notebooks.ollama_openvino.pipeline import Modelfile, write
 from notebooks.ollama_openvino.server import install, serve
 from tests.utils.serving.fakes import wait_for
@@ -107,6 +107,18 @@ def test_memory_comes_back_when_a_model_is_unloaded(server, client):
         client.generate("smollm2", keep_alive=0)
         most = high - (high - low) // 2
         assert wait_for(lambda most=most: process.memory_info().rss < most), (low, high, process.memory_info().rss)
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:11434"),
+        ("localhost:8000", "http://localhost:8000"),
+        ("https://example.org/ollama", "https://example.org/ollama"),
+    ],
+)
+def test_a_host_is_read_as_ollama_reads_it(host, url):
+    assert address(host) == url
 
 
 def test_the_commands_do_what_those_of_ollama_do(server, ir, tmp_path, capsys):

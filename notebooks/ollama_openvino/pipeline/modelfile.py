@@ -95,7 +95,10 @@ def parse(text: str) -> Modelfile:
 
 
 def write(file: Modelfile) -> str:
-    """The text of a Modelfile; `parse` gives it back. Raises ModelfileError for a value that no Modelfile can hold."""
+    """The text of a Modelfile; `parse` gives it back.
+
+    Raises ModelfileError for what `parse` does not take: an unknown parameter, a role that does not exist, no FROM.
+    """
     lines = [f"FROM {_quoted(file.base)}"]
     for word, name in (("ModelType", "model_type"), ("InferDevice", "device"), ("REQUIRES", "requires")):
         if getattr(file, name):
@@ -108,7 +111,9 @@ def write(file: Modelfile) -> str:
             lines.append(f"{word} {_quoted(getattr(file, name))}")
     lines += [f"MESSAGE {role} {_quoted(content)}" for role, content in file.messages]
     lines += [f"LICENSE {_quoted(licence)}" for licence in file.licences]
-    return "\n".join(lines) + "\n"
+    text = "\n".join(lines) + "\n"
+    parse(text)
+    return text
 
 
 FIELDS = {
