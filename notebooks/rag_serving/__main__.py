@@ -60,6 +60,8 @@ def _run(options: argparse.Namespace) -> None:
                 text = " ".join(own.text.split())[:SHOWN]
                 print(f"[{number}] {own.source}, {own.score:.4f} ({_stages(own)}): {text}")
             if options.command == "ask":
+                if not passages:
+                    print("No passage fits: the answer comes from the model's memory.", file=sys.stderr)
                 print(Answerer(llm, options.device).ask(options.question, passages).text)
     finally:
         retriever.store.close()

@@ -61,6 +61,11 @@ def test_an_answer_ends_with_an_end_token_or_with_the_reader(shares, llama):
         assert [step.token for step in ranks.generate(small.PROMPT, 8)] == expected
         with pytest.raises(ValueError, match="The prompt has no token. Give at least one"):
             next(ranks.generate([], 8))
+        vocabulary = max(held["vocabulary"][1] for held in ranks.held)
+        with pytest.raises(ValueError, match=f"has the token {vocabulary}, and the model 0 to {vocabulary - 1}"):
+            next(ranks.generate([1, vocabulary], 8))
+    with pytest.raises(ValueError, match="There is no folder of a share"):
+        Ranks([])
 
 
 @posix

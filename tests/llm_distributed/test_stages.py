@@ -62,3 +62,6 @@ def test_bad_input_is_an_error(llama, tmp_path, stages):
         staging.convert(llama, {"stages": 3, "source": "a test"}, tmp_path)
     with Stages(stages) as running, pytest.raises(ValueError, match="A prompt has no token"):
         running.run([[1], []], 3)
+    for prompts, count in (([], 3), ([[1]], 0)):
+        with Stages(stages) as running, pytest.raises(ValueError, match="There is nothing to generate"):
+            running.run(prompts, count)

@@ -64,8 +64,10 @@ class Ranks:
         long a rank waits for another one. module: what the processes run. properties: OpenVINO's, which come after
         PRECISION.
 
-        Raises ValueError where a rank refuses its share, RankFailed where one does not start.
+        Raises ValueError where a rank refuses its share or none is given, RankFailed where one does not start.
         """
+        if not folders:
+            raise ValueError("There is no folder of a share. Give one for each rank, such as shares/rank-0.")
         self.timeout_s = timeout_s
         cores = share_out(len(folders)) if cores is None else cores
         spin_s = SPIN_S if len({core for own in cores for core in own}) >= len(folders) else 0.0
@@ -143,6 +145,10 @@ class Ranks:
         ids = [int(token) for token in ids]
         if not ids:
             raise ValueError("The prompt has no token. Give at least one.")
+        size = max(held["vocabulary"][1] for held in self.held)
+        for token in ids:
+            if not 0 <= token < size:  # a rank would take it for a token of another one, and read zeros
+                raise ValueError(f"The prompt has the token {token}, and the model 0 to {size - 1}. Use its tokenizer.")
         self.ask(ids=ids, **request)
 
     def ask(self, **request) -> None:

@@ -44,9 +44,11 @@ class Stages(Ranks):
     def run(self, prompts: Sequence[Sequence[int]], count: int) -> Run:
         """Greedy decoding of `count` tokens after each prompt; all prompts are in flight at once.
 
-        Raises RankFailed when a stage is gone or stuck, ValueError for an empty prompt.
+        Raises RankFailed when a stage is gone or stuck, ValueError for an empty prompt, no prompt or no token to generate.
         """
         prompts = [[int(token) for token in ids] for ids in prompts]
+        if not prompts or count < 1:
+            raise ValueError("There is nothing to generate. Give at least one prompt, and a count of 1 or more.")
         if not all(prompts):
             raise ValueError("A prompt has no token. Give at least one to each.")
         begin = perf_counter()
