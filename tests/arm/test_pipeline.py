@@ -116,7 +116,12 @@ def test_the_program_repeats_a_run(trusted, tmp_path, factor, status, text):
     assert np.abs(pipeline.load(tmp_path / "ours.npz").outputs[0] - trusted.outputs[0]).max() < 1e-6
 
 
-def test_the_program_says_what_is_wrong(tmp_path):
+def test_the_program_says_what_is_wrong(trusted, tmp_path):
     command = [sys.executable, "-P", pipeline.__file__, "model.xml", "trusted.npz"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, encoding="utf-8")
     assert done.returncode == 2 and "trusted.npz holds no run" in done.stderr
+    x = ops.parameter([-1, X.shape[1]], np.float32)
+    ov.save_model(ov.Model([ops.relu(x)], [x], "other"), tmp_path / "model.xml")
+    pipeline.save(trusted, tmp_path / "trusted.npz")
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, encoding="utf-8")
+    assert done.returncode == 2 and "trusted.npz is a run of another model" in done.stderr

@@ -55,9 +55,11 @@ def _runs_along_one_axis(node: ov.Node) -> bool:
 
 
 def _is_masked(node: ov.Node) -> bool:
-    """Whether a node is a product, or its like, with a converted boolean."""
+    """Whether a node is a product, or its like, of a dynamic shape with a converted boolean."""
     real = node.get_output_element_type(0).is_real()  # lengths are integers, and are not computed in 8 bits
-    return real and node.get_type_name() in COMMUTATIVE and any(map(_is_converted_boolean, node.input_values()))
+    if not real or node.get_type_name() not in COMMUTATIVE or node.get_output_partial_shape(0).is_static:
+        return False
+    return any(map(_is_converted_boolean, node.input_values()))
 
 
 def _is_converted_boolean(value: ov.Output) -> bool:
