@@ -26,6 +26,8 @@ def _answer(options: argparse.Namespace) -> None:
         for language in clients.CLIENTS:
             print(clients.missing(language) or f"{language} is ready.")
         return
+    if not options.prompt or options.tokens < 1:
+        raise ValueError("Give a prompt that is not empty, and --tokens of 1 or more.")
     shown = ""
     for output in clients.stream(options.language, options.folder or prepare(), options.prompt, options.tokens):
         print(output.removeprefix(shown), end="", flush=True)

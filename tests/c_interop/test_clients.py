@@ -1,8 +1,12 @@
 """The programs in other languages give the same tokens and text, and survive what goes wrong."""
 
+import json
+import subprocess
+
 import pytest
 
 from notebooks.c_interop import network
+from notebooks.c_interop.__main__ import main
 from notebooks.c_interop.convert import clients
 from tests.c_interop import tools
 from tests.c_interop.tools import TEXT
@@ -36,6 +40,28 @@ def test_a_callback_that_fails_stays_in_its_language(language, recitation):
     outcome = clients.run(language, recitation, "x", 64, "fail")
     assert outcome.text == f"你好 \n{TEXT}"
     assert "The callback failed: at the third piece" in outcome.errors
+
+
+@pytest.mark.parametrize("thrown", ['"a text"', "42", 'new Error("an error")'])
+def test_node_throws_whatever_the_callback_has_thrown(thrown, built, recitation):
+    if sentence := clients.missing("Node"):
+        tools.unavailable(sentence)
+    script = f"""
+        const llm = require("./llm.node"), model = llm.open({json.dumps(str(recitation))}), thrown = {thrown};
+        try {{ llm.generate(model, "x", 8, () => {{ throw thrown; }}); }} catch (error) {{ console.log(error === thrown); }}
+        try {{ llm.generate(model, "x", 8, 1); }} catch (error) {{ console.log(error.message); }}
+        console.log(llm.generate(model, "x", 8, () => {{}}).ids.length);
+    """
+    command = ["node", "-e", script]
+    done = subprocess.run(command, cwd=clients.program("Node"), capture_output=True, text=True, encoding="utf-8")
+    expected = ["true", "Give a handle, a prompt, a number of tokens and a function.", "8"]
+    assert done.stdout.splitlines() == expected, done.stderr
+
+
+@pytest.mark.parametrize("arguments", [[""], ["x", "--tokens", "0"]])
+def test_a_request_for_nothing_is_refused(arguments, capsys):
+    assert main([*arguments, "--folder", "none"]) == 1
+    assert "Give a prompt that is not empty, and --tokens of 1 or more." in capsys.readouterr().err
 
 
 def test_an_error_is_the_library_s_sentence(language, tmp_path):

@@ -52,6 +52,9 @@ func open(folder string) (*model, error) {
 }
 
 func (m *model) generate(prompt []byte, tokens int, onText func([]byte)) ([]int64, C.llm_result, error) {
+	if len(prompt) == 0 || tokens < 1 {
+		return nil, C.llm_result{}, errors.New("Give a prompt that is not empty, and 1 token or more.")
+	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	r := &receiver{onText: onText}

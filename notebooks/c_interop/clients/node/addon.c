@@ -10,20 +10,19 @@
 typedef struct {
     napi_env env;
     napi_value on_text;
-    napi_ref error; /* what onText threw */
+    bool thrown; /* onText threw something */
 } receiver;
 
 static int32_t receive(const char* text, size_t size, void* user) {
     receiver* r = user;
     napi_handle_scope scope;
-    napi_value piece, nothing, error;
+    napi_value piece, nothing;
     int32_t stop = 0;
     napi_open_handle_scope(r->env, &scope);
     napi_get_undefined(r->env, &nothing);
     napi_create_string_utf8(r->env, text, size, &piece);
     if (napi_call_function(r->env, nothing, r->on_text, 1, &piece, NULL) != napi_ok) {
-        napi_get_and_clear_last_exception(r->env, &error); /* may not pass through C: thrown again in `generate` */
-        napi_create_reference(r->env, error, 1, &r->error);
+        r->thrown = true; /* what was thrown stays pending, and Node throws it when `generate` has returned */
         stop = 1;
     }
     napi_close_handle_scope(r->env, scope);
@@ -72,24 +71,21 @@ static napi_value generate(napi_env env, napi_callback_info info) {
     llm_handle handle;
     bool lossless;
     uint32_t tokens;
+    napi_valuetype kind;
     llm_result result;
     napi_get_cb_info(env, info, &count, arguments, NULL, NULL);
-    if (count < 4 || napi_get_value_bigint_uint64(env, arguments[0], &handle, &lossless) != napi_ok ||
+    if (count < 4 || napi_typeof(env, arguments[3], &kind) != napi_ok || kind != napi_function ||
+        napi_get_value_bigint_uint64(env, arguments[0], &handle, &lossless) != napi_ok ||
         napi_get_value_uint32(env, arguments[2], &tokens) != napi_ok || tokens < 1 || tokens > 1u << 20)
         return napi_throw_type_error(env, NULL, "Give a handle, a prompt, a number of tokens and a function."), NULL;
     char* prompt = text_of(env, arguments[1], &size);
     if (!prompt) return NULL;
     int64_t* ids = calloc(tokens, sizeof *ids);
-    receiver r = {env, arguments[3], NULL};
+    receiver r = {env, arguments[3], false};
     llm_status status = llm_generate(handle, prompt, size, tokens, 0, receive, &r, ids, ids ? tokens : 0, &result);
     free(prompt);
-    if (r.error) {
-        napi_get_reference_value(env, r.error, &value);
-        napi_delete_reference(env, r.error);
-        napi_throw(env, value);
-    } else if (status) {
-        failed(env);
-    } else {
+    if (status && !r.thrown) failed(env);
+    if (!status && !r.thrown) {
         napi_create_object(env, &answer);
         napi_create_array(env, &list);
         for (uint32_t i = 0; i < result.new_tokens; i++) {
@@ -101,7 +97,7 @@ static napi_value generate(napi_env env, napi_callback_info info) {
         set(env, answer, "inferMs", result.infer_ms / (double)result.new_tokens);
     }
     free(ids);
-    return r.error || status ? NULL : answer;
+    return r.thrown || status ? NULL : answer;
 }
 
 static napi_value with_handle(napi_env env, napi_callback_info info, llm_status (*call)(llm_handle)) {

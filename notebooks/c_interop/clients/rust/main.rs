@@ -17,8 +17,8 @@ struct Receiver<'a> {
 extern "C" fn trampoline(text: *const u8, size: usize, user: *mut c_void) -> i32 {
     let receiver = unsafe { &mut *(user as *mut Receiver) };
     let bytes = unsafe { slice::from_raw_parts(text, size) };
-    let text = std::str::from_utf8(bytes).expect("the library passes on whole characters");
-    match catch_unwind(AssertUnwindSafe(|| (receiver.on_text)(text))) {
+    let call = || (receiver.on_text)(std::str::from_utf8(bytes).expect("the library passes on whole characters"));
+    match catch_unwind(AssertUnwindSafe(call)) {
         Ok(()) => 0,
         Err(panic) => {
             receiver.panic = Some(panic); // may not pass through C
