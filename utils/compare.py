@@ -197,7 +197,9 @@ def _value(row: Mapping, value: float | None) -> str:
     """A value of the row's metric: a count as 37/48, anything else as a number."""
     if value is None or "of" not in row:
         return number(value)
-    count = value if row["value"] > 1 or (row["threshold"] or 0) > 1 else value * row["of"]
+    known = (row["value"], row["reference"], row["threshold"], row.get("goal"))
+    counted = any(one is not None and one > 1 for one in known)  # otherwise they are shares
+    count = value if counted else value * row["of"]
     return f"{number(round(count, 1))}/{row['of']}"
 
 

@@ -50,8 +50,10 @@ def number(value: float | str | None, digits: int = 3) -> str:
     if isinstance(value, str | bool):
         return " ".join(str(value).split())
     size = abs(value)
+    if size == float("inf"):
+        return f"{value:g}"
     if size >= 1e6:
-        return f"{value / 1e6:,.0f} million"
+        return f"{number(value / 1e6, digits) if size < 1e12 else f'{value / 1e6:,.0f}'} million"
     if size >= 10 ** (digits - 1):
         return f"{value:,.0f}"
     if 0 < size < 1e-5:

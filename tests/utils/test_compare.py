@@ -132,6 +132,12 @@ def test_show_has_a_line_for_each_metric_and_marks_what_fails():
     ]
 
 
+@pytest.mark.parametrize("value", [0, 1])
+def test_a_count_of_almost_nothing_is_no_share(value):
+    row = compare.quality("right answers", "INT4", value, 4, 0, "higher", of=48, goal=40)
+    assert compare.show([row]).rows[0][1:] == ["at least 0/48", "at least 40/48", "4/48", f"{value}/48 (below goal)"]
+
+
 def test_show_of_speed_compares_with_the_fastest_pytorch_that_is_good_enough():
     def timed(runtime: str, precision: str, median_ms: float, **more) -> dict:
         return {"runtime": runtime, "precision": precision, "workload": "a sentence", "median_ms": median_ms, **more}
