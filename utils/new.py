@@ -24,6 +24,8 @@ The new notebook reads digits; replace them by your model, module by module. `ma
   make train CASE={case}                      writes the tiny checkpoint
   make run CASE={case} ARGS="--save notebooks/{case}/{case}.ipynb"
                                         executes the notebook and writes its results
+  (save a picture of what the model made as notebooks/{case}/thumbnail.jpg, 320 x 200 pixels)
+  {python} -m utils.licences    lists the checkpoint in THIRD_PARTY.md
   {python} -m utils.report      writes the numbers into the READMEs
 """
 

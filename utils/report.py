@@ -301,7 +301,7 @@ def _generated(match: re.Match, readme: Path, root: Path) -> str:
             theirs = ", ".join([*NOTEBOOK_PAGE, "devices", "arm", "mandarin"])
             raise ValueError(f"there are {ours} in README.md, {theirs} in those of the notebooks")
     except ValueError as error:
-        raise InvalidResults(f"{readme} asks for results:{name} {listed}, but {error}.") from error
+        raise InvalidResults(f"{readme} asks for results:{name} {listed}, but {str(error).rstrip('.')}.") from error
     return f"<!-- results:{name}{listed and ' '}{listed} -->\n{text}\n<!-- /results -->"
 
 

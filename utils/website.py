@@ -154,9 +154,7 @@ def _anchor(anchor: str) -> str:
 
 def _contents(caption: str, pages: list[str]) -> str:
     """A hidden table of contents, which the theme shows at the side."""
-    options = ":hidden:\n" + (
-        f":caption: {caption.capitalize() if caption.islower() else caption}\n" if caption else ""
-    )
+    options = ":hidden:\n" + (f":caption: {caption}\n" if caption else "")
     return f"\n\n```{{toctree}}\n{options}\n" + "\n".join(pages) + "\n```\n" if pages else ""
 
 

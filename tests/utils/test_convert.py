@@ -121,9 +121,10 @@ def test_code_that_converts_changes_the_folder_and_other_code_does_not(tmp_path,
     second = ask()
     assert second != first
     written("converter", (tmp_path / "converter.py").read_text(encoding="utf-8") + "    import openvino\n")
-    assert len({first, second, ask(), ask(other)}) == 4
+    unrelated = ask(other)
+    assert len({first, second, ask(), unrelated}) == 4
     written("layers", "import converter\nmask = False\n")
-    assert ask() != first and ask(other) == ask(other) and build.count == 5
+    assert ask() != first and ask(other) == unrelated and build.count == 5
 
 
 def test_the_key_sees_relative_imports_and_packages():

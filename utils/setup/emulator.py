@@ -12,7 +12,6 @@ from importlib import metadata
 from pathlib import Path
 
 CPU = "neoverse-n1"  # not "max", whose SVE instructions qemu 7.2 computes wrongly
-LIBRARIES = "aarch64-linux-gnu"
 PLATFORMS = [f"manylinux_2_{minor}_aarch64" for minor in range(17, 37)] + ["manylinux2014_aarch64"]
 TIMEOUT_S = 900  # of a download
 
