@@ -436,19 +436,23 @@ def make_stateful(model: ov.Model, batch: str | None = None) -> Report:
 
     The model gets the input `beam_idx` [batch], the row of the cache that each row continues. Without it, and without
     an initial value of the state, the CPU does not fuse the cache. batch: the input whose first axis is the batch; by
-    default the first that is no cache.
+    default the first that is no cache. Raises ValueError where every input is a cache.
     """
     report = Report(nothing="no cache was found: no input is lengthened by a Concat and returned")
     pairs = []
     for result in model.get_results():
         concat = result.input_value(0).get_node()
-        sources = [value.get_node() for value in concat.input_values()] if concat.get_type_name() == "Concat" else []
-        names = [node.get_name() for node in sources]
-        pairs += [(p, result) for p in model.get_parameters() if p.get_name() in names]
+        if concat.get_type_name() != "Concat":
+            continue
+        past = concat.input_value(0)  # earlier keys or values; new ones, which may be an input, too, come behind
+        if past.get_partial_shape()[concat.get_attributes()["axis"]].is_dynamic:
+            pairs += [(p, result) for p in model.get_parameters() if p.get_name() == past.get_node().get_name()]
     if not pairs:
         return report
     caches = [parameter.get_name() for parameter, _ in pairs]
     others = [port for port in model.inputs if port.get_node().get_name() not in caches]
+    if not batch and not others:
+        raise ValueError("Every input of the model is a cache, so none says how many rows a batch has.")
     rows = model.input(batch) if batch else others[0]
     beams = ops.parameter([-1], np.int32, "beam_idx")
     beams.output(0).set_names({"beam_idx"})
@@ -466,7 +470,8 @@ def make_stateful(model: ov.Model, batch: str | None = None) -> Report:
     for node in model.get_ops():
         if node.get_type_name() == "ReadValue" and not node.get_input_size():
             sizes = [size.get_length() if size.is_static else 0 for size in node.get_output_partial_shape(0)][1:]
-            empty = ops.broadcast(np.float32(0), ops.concat([count, ops.constant(np.array(sizes, np.int64))], 0))
+            zero = ops.constant(0, node.get_output_element_type(0))
+            empty = ops.broadcast(zero, ops.concat([count, ops.constant(np.array(sizes, np.int64))], 0))
             node.set_arguments([empty.output(0)])
         if node.get_type_name() == FUSED and node.get_attributes()["causal"]:
             text = "is_causal counts from the first key without state, and from the last one with state: results change"

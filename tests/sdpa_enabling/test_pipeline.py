@@ -156,6 +156,34 @@ def test_architectures_of_transformers(name):
     assert np.abs(ov.Core().compile_model(model, "CPU", FP32_PROPERTIES)(x.numpy())[0] - reference).max() < 1e-4
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+def test_new_keys_may_be_inputs_in_any_precision(kind):
+    """The cache becomes state, and what is added to it stays an input."""
+    q, k, v = (ops.parameter([-1, 2, -1, 16], kind, name=name) for name in "qkv")
+    past = [ops.parameter([-1, 2, -1, 16], kind, name=f"past_{name}") for name in "kv"]
+    keys, values = (ops.concat([old, new], 2) for old, new in zip(past, (k, v), strict=True))
+    attended = ops.scaled_dot_product_attention(q, keys, values)
+    model = ov.Model([attended, keys, values], [q, k, v, *past], "core")
+    assert make_stateful(model).changed == 2
+    assert [node.get_friendly_name() for node in model.get_parameters()][:-1] == ["q", "k", "v"]
+    assert model.inputs[-1].any_name == "beam_idx"
+    compiled = ov.Core().compile_model(model, "CPU", FP32_PROPERTIES)
+    assert layer_types(compiled)[pipeline.WITH_CACHE] == 1
+    x = np.random.default_rng(0).standard_normal((1, 2, 3, 16)).astype(kind)
+    request = compiled.create_infer_request()
+    for _ in range(2):
+        assert np.isfinite(request.infer([x, x, x, np.zeros(1, np.int32)])[0]).all()
+
+
+def test_inputs_that_are_joined_are_no_cache():
+    a, b = (ops.parameter([-1, 3, 4], np.float32, name=name) for name in "ab")
+    assert "no cache was found" in str(make_stateful(ov.Model([ops.concat([a, b], 1)], [a, b], "joined")))
+    a, b = (ops.parameter([-1, -1, 4], np.float32, name=name) for name in "ab")
+    second = ops.concat([b, a], 1)
+    with pytest.raises(ValueError, match="Every input of the model is a cache"):
+        make_stateful(ov.Model([ops.concat([a, b], 1), second], [a, b], "joined"))
+
+
 def test_a_model_without_attention_stays_as_it_was():
     model = language_model()
     before = fingerprint(model)
