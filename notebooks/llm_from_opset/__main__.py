@@ -23,8 +23,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def write(options: argparse.Namespace) -> None:
+    options.folder.mkdir(parents=True, exist_ok=True)
+    add_tokenizer(options.checkpoint, options.folder, options.remote_code)  # first: what it cannot read fails at once
     convert(options.checkpoint, options.folder, options.precision, options.group_size)
-    add_tokenizer(options.checkpoint, options.folder, options.remote_code)
     print(f"Written to {options.folder}.")
 
 

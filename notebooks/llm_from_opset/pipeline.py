@@ -290,8 +290,9 @@ def _empty(scratch: Scratch | None, shape: tuple[int, ...], kind: type) -> np.nd
 def _packed(numbers: np.ndarray, scratch: Scratch | None) -> ov.Node:
     """A constant of 4-bit numbers, two in a byte, the first in the lower half."""
     flat = numbers.reshape(-1)
-    packed = _empty(scratch, (flat.size // 2,), np.uint8)
-    np.bitwise_or(flat[0::2], flat[1::2] << 4, out=packed)
+    packed = _empty(scratch, ((flat.size + 1) // 2,), np.uint8)  # an odd last number has a byte for itself
+    packed[:] = flat[0::2]
+    packed[: flat.size // 2] |= flat[1::2] << 4
     tensor = ov.Tensor(packed, ov.Shape(numbers.shape), ov.Type.u4)  # does not keep `packed` alive, unlike `scratch`
     return ops.constant(tensor, shared_memory=scratch is not None)
 

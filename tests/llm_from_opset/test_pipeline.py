@@ -123,6 +123,14 @@ def test_the_graph_decodes_what_was_rounded(precision):
     np.testing.assert_allclose(decoded, expected, atol=2e-3)
 
 
+@pytest.mark.parametrize("rows", [3, 4])
+def test_an_odd_number_of_groups_is_packed(rows):
+    matrix = np.random.default_rng(rows).standard_normal((rows, 64)).astype(np.float16)
+    decoded = ov.Core().compile_model(ov.Model([weight(matrix, "INT4", 64)], []), "CPU", FP32_PROPERTIES)([])[0]
+    steps = np.ptp(matrix.astype(np.float32), axis=1, keepdims=True) / 15
+    assert (np.abs(decoded - matrix) <= 0.75 * steps).all()
+
+
 @pytest.mark.parametrize(("precision", "kind"), [("INT8", "u8"), ("INT4", "u4")])
 def test_each_weight_has_the_precision_that_was_asked_for(precision, kind):
     network = small.network("qwen2")

@@ -81,16 +81,22 @@ def genai_tokens(folder: Path, prompt: np.ndarray, count: int, pipeline: str, de
 
 
 def quality(
-    reference, checkpoint: Path, mixed: Callable[[str], str], exported: Mapping[str, Path], device: str = "CPU"
-):
+    reference,
+    checkpoint: Path,
+    mixed: Callable[[str], str],
+    exported: Mapping[str, Path],
+    group_size: int,
+    device: str = "CPU",
+) -> list[dict]:
     """Quality rows of perplexity: built at each precision and at `mixed`; exported; of two models built wrongly.
 
     checkpoint: a transformers folder. mixed: the precision for a weight's name. exported: IR folders by precision.
+    group_size: weights that share a scale at INT4.
     """
     import torch
 
     text = llm.tokenize(checkpoint, "evaluation")[:, :TOKENS]  # [1, 256]
-    source, group_size = Checkpoint(checkpoint), convert.MODELS["tiny"]["group_size"]
+    source = Checkpoint(checkpoint)
 
     def measured(config: Mapping, weights: Mapping, precision: str | Callable = "FP16") -> float:
         return of_model(build(config, weights, precision, group_size))
