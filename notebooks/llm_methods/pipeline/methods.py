@@ -177,7 +177,7 @@ CACHES = (
     _cache("u4", "4 bits for keys and values.", KV_CACHE_PRECISION="u4"),
     _cache("u4 by channel", "4 bits; keys have a scale for each channel.", KV_CACHE_PRECISION="u4",
            KEY_CACHE_QUANT_MODE="BY_CHANNEL"),
-    _cache("key u8 value u4", "Values stand 4 bits better than keys.", KEY_CACHE_PRECISION="u8",
+    _cache("key u8 value u4", "Values tolerate 4 bits better than keys.", KEY_CACHE_PRECISION="u8",
            VALUE_CACHE_PRECISION="u4"),
     _cache("key u4 value u8", "The reverse, for comparison.", KEY_CACHE_PRECISION="u4", VALUE_CACHE_PRECISION="u8"),
     _cache("u4 groups of 32", "32 numbers share a scale.", KV_CACHE_PRECISION="u4", KEY_CACHE_GROUP_SIZE=32,

@@ -1,6 +1,6 @@
 """Trains what comes with this notebook: `python -m notebooks.llm_methods.training`, or one part, `adapter` or `draft`.
 
-The adapter takes two minutes on two cores, the draft two hours. The draft keeps its state in
+The adapter takes two minutes on two cores, the draft hours. The draft keeps its state in
 models/llm_methods-training: a run that was stopped resumes there. Both are seeded.
 """
 
