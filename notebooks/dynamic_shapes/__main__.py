@@ -30,7 +30,7 @@ def _measure(options: argparse.Namespace) -> None:
     multiples = dict(_multiple(text) for text in options.multiple)
     first, end = options.lengths
     if not 0 < first < end:
-        raise ValueError(f"There are no lengths from {first} to {end - 1}. Give two numbers, the smaller one first.")
+        raise ValueError(f"There are no lengths from {first} to {end - 1}. Give two from 1 on, the smaller one first.")
     if not options.model.is_file():
         raise ValueError(f"There is no model {options.model}. Give an .xml or .onnx file.")
     model = ov.Core().read_model(options.model)

@@ -83,6 +83,8 @@ def choose_buckets(lengths: Sequence[int], count: int, longest: int | None = Non
 def padding_share(lengths: Sequence[int], buckets: Sequence[int]) -> float:
     """The share of padding in all that is computed when each of `lengths` is padded to the next bucket."""
     lengths, buckets = np.asarray(lengths), np.sort(buckets)
+    if not lengths.size:
+        raise ValueError("There are no lengths. Give at least one.")
     if lengths.max() > buckets[-1]:
         raise ValueError(f"No bucket holds the length {lengths.max()}: the largest is {buckets[-1]}. Add one.")
     computed = buckets[np.searchsorted(buckets, lengths)]
@@ -136,8 +138,9 @@ class Bucketed:
         runner = Bucketed("model.xml", [64, 128, 512], mask="mask")
         results = runner({"x": x})  # x [batch, n, 256] with n up to 512; results as if the model had run on x alone
 
-    Each input that is dynamic along `axis` is padded at its end, each result that is dynamic along it is cut. The model
-    must ignore what the mask hides. Threads may share a runner.
+    Each input that is dynamic along `axis` is padded at its end, each result that is dynamic along it is cut, and must
+    have the length of the inputs or a multiple of it. The model must ignore what the mask hides. Threads may share a
+    runner.
     """
 
     def __init__(
@@ -164,6 +167,8 @@ class Bucketed:
         """
         self._core = ov.Core()
         self._model = model if isinstance(model, ov.Model) else self._core.read_model(model)
+        if axis < 0:
+            raise ValueError(f"The axis is {axis}. Count it from the front: 0 is the first dimension.")
         self.buckets = sorted({int(bucket) for bucket in buckets})
         if not self.buckets or self.buckets[0] < 1:
             raise ValueError(f"The buckets are {list(buckets)}. Give at least one length, each at least 1.")
@@ -189,7 +194,8 @@ class Bucketed:
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """The results, in the order of the model's outputs, for arrays by the names of the inputs.
 
-        Raises ValueError for missing or unknown inputs, for lengths that differ, and for one above the last bucket.
+        Raises ValueError for missing or unknown inputs, for lengths that differ, for one above the last bucket, and for
+        a result whose length is no multiple of that of the inputs.
         """
         arrays, length = self._checked(inputs)
         bucket = next(bucket for bucket in self.buckets if bucket >= length)
@@ -233,6 +239,12 @@ class Bucketed:
         if {*inputs} - {self.mask} != {*needed}:
             raise ValueError(f"The inputs are {', '.join(inputs) or 'none'}. Give: {', '.join(needed)}.")
         arrays = {name: np.asarray(array) for name, array in inputs.items()}
+        for name in self._padded:
+            rank = len(self._model.input(name).get_partial_shape())
+            if name in arrays and arrays[name].ndim != rank:
+                raise ValueError(
+                    f"{name} has {arrays[name].ndim} dimensions, and the model takes {rank}. Add the batch?"
+                )
         lengths = {name: arrays[name].shape[self.axis] for name in self._padded if name in arrays}
         length = next(iter(lengths.values()))
         if len({*lengths.values()}) > 1 or length < 1:
@@ -262,8 +274,13 @@ class Bucketed:
 
     def _shortened(self, result: np.ndarray, length: int, bucket: int) -> np.ndarray:
         """A copy of the result for what was given; it may have a multiple of the length, such as 256 samples each."""
-        end = result.shape[self.axis] * length // bucket
-        return result[(slice(None),) * self.axis + (slice(end),)].copy()
+        multiple, rest = divmod(result.shape[self.axis], bucket)
+        if rest:
+            raise ValueError(
+                f"A result has the length {result.shape[self.axis]} in the bucket of {bucket}, which is no multiple of "
+                "it, so nobody knows where to cut. Take buckets for models that keep or multiply the length."
+            )
+        return result[(slice(None),) * self.axis + (slice(multiple * length),)].copy()
 
     # --- compiled models
 

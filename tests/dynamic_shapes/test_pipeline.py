@@ -6,6 +6,7 @@ from itertools import combinations
 import numpy as np
 import openvino as ov
 import pytest
+from openvino import opset13 as ops
 
 from notebooks.dynamic_shapes.convert import to_ir
 from notebooks.dynamic_shapes.pipeline import Bucketed, choose_buckets, padding_share
@@ -74,6 +75,25 @@ def test_results_are_those_of_the_model_alone(model, static):
     assert (usage.length, usage.computed_length) == (50, 80)
     assert usage.padding == pytest.approx(30 / 80)
     assert "2 of 8, 2 of 32" in str(usage)
+
+
+def test_a_result_that_is_no_multiple_of_the_length_is_refused():
+    x = ops.parameter([-1, 2, -1], np.float32, name="x")
+    kernel = np.ones((2, 2, 3), np.float32)
+    halved = ov.Model([ops.convolution(x, kernel, [2], [1], [1], [1])], [x], "halved")
+    assert halved.output(0).get_partial_shape()[2].is_dynamic
+    runner = Bucketed(halved, [8], axis=2, properties=FP32)
+    with pytest.raises(ValueError, match="the length 4 in the bucket of 8, which is no multiple of it"):
+        runner({"x": np.ones((1, 2, 5), np.float32)})
+
+
+def test_a_forgotten_batch_and_a_negative_axis_are_errors(model):
+    with pytest.raises(ValueError, match="x has 2 dimensions, and the model takes 3. Add the batch"):
+        Bucketed(model, [8], mask="mask", properties=FP32)({"x": frames(5, 1)[0]})
+    with pytest.raises(ValueError, match="The axis is -1. Count it from the front"):
+        Bucketed(model, [8], axis=-1)
+    with pytest.raises(ValueError, match="There are no lengths"):
+        padding_share([], [8])
 
 
 def test_the_least_recently_used_model_is_dropped(model):
