@@ -21,10 +21,11 @@ from notebooks.janus_pro.pipeline import IMAGE_TOKENS
 from utils.models import parts, tracing
 from utils.models.parts import xml
 
-MODELS = {  # MODEL: checkpoint (checkpoints.toml), group size of its INT4, memory its conversion takes
-    "tiny": {"checkpoint": "janus_pro_tiny", "group_size": 64, "ram_gb": 2},
-    "released": {"checkpoint": "janus_pro_1b", "group_size": 128, "ram_gb": 7},
-    "released-7b": {"checkpoint": "janus_pro_7b", "group_size": 128, "ram_gb": 20},
+# MODEL: checkpoint (checkpoints.toml), group size of its INT4, memory that its conversion takes, and the notebook
+MODELS = {
+    "tiny": {"checkpoint": "janus_pro_tiny", "group_size": 64, "ram_gb": 2, "notebook_gb": 4},
+    "released": {"checkpoint": "janus_pro_1b", "group_size": 128, "ram_gb": 7, "notebook_gb": 18},
+    "released-7b": {"checkpoint": "janus_pro_7b", "group_size": 128, "ram_gb": 20, "notebook_gb": 50},
 }
 
 

@@ -154,6 +154,8 @@ def drawing(
     The model stops when the visitor leaves. Raises ValueError as `Janus.draw`, and for a sentence too long.
     """
     _check_length(text, "sentence")
+    if seed is None:
+        raise ValueError("The seed is empty. Give a whole number from 0 on.")
     rows: list[tuple[list[Image.Image], Image.Image]] = []
 
     def on_tokens(tokens: np.ndarray, left: threading.Event) -> None:

@@ -19,10 +19,11 @@ from notebooks.minicpm_v.network import MiniCPMV, load
 from utils.models import parts, tracing
 from utils.models.parts import xml
 
-MODELS = {  # MODEL: checkpoint (checkpoints.toml), group size of its INT4, memory its conversion takes
-    "tiny": {"checkpoint": "minicpm_v_tiny", "group_size": 64, "ram_gb": 2},
-    "released": {"checkpoint": "minicpm_v_2", "group_size": 128, "ram_gb": 10},
-    "released-2.6": {"checkpoint": "minicpm_v_2_6", "group_size": 128, "ram_gb": 22},
+# MODEL: checkpoint (checkpoints.toml), group size of its INT4, memory that its conversion takes, and the notebook
+MODELS = {
+    "tiny": {"checkpoint": "minicpm_v_tiny", "group_size": 64, "ram_gb": 2, "notebook_gb": 5},
+    "released": {"checkpoint": "minicpm_v_2", "group_size": 128, "ram_gb": 10, "notebook_gb": 16},
+    "released-2.6": {"checkpoint": "minicpm_v_2_6", "group_size": 128, "ram_gb": 22, "notebook_gb": 60},
 }
 POSITIONS = "vision_positions.npy"  # 2.0's table of positions, [27, 27, C] float32
 CHAT_2_0 = (  # the conversation format of its authors; 2.6 has its template in tokenizer_config.json

@@ -119,6 +119,7 @@ def test_what_is_missing_or_too_much_is_a_sentence(janus, photos):
             list(demo.answering(janus, path, asked))
     for asked, seed, sentence in (
         ("", 0, "The prompt is empty"),
+        ("a ball", None, "The seed is empty"),
         ("x" * 2001, 0, "sentence has 2001 characters"),
         ("a ball", -1, "seed is -1"),
     ):

@@ -121,6 +121,11 @@ def test_pytorch_and_the_pipeline_say_the_same(trials, checkpoint_2_6, ir_2_6):
     assert quality.agreement(said, said, reference.token_ids) == 1 > quality.agreement(whole, said, reference.token_ids)
 
 
+def test_the_baseline_is_a_network_of_2_6(checkpoint_2_0):
+    with pytest.raises(ValueError, match="is MiniCPM-V 2.0. Give one of 2.6"):
+        Reference(checkpoint_2_0)
+
+
 def test_the_examination_has_every_precision_and_the_stored_one_passes(trials, tmp_path):
     knowing, counts = Knowing(trials), []
     knowing.token_ids = letters

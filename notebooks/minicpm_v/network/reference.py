@@ -17,10 +17,13 @@ class Reference:
     """The unquantised network of a checkpoint folder of 2.6 in PyTorch.
 
     It shares only the slicing with the pipeline: tokenizer, chat template and generation are those of transformers.
+    Raises ValueError for a checkpoint of 2.0.
     """
 
     def __init__(self, checkpoint: Path) -> None:
         self.model = load(checkpoint, dtype=torch.float32)
+        if self.model.version != 2.6:
+            raise ValueError(f"{checkpoint} is MiniCPM-V {self.model.version}. Give one of 2.6.")
         self.tokenizer = PreTrainedTokenizerFast.from_pretrained(checkpoint)
 
     @torch.inference_mode()
