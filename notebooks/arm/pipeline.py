@@ -169,7 +169,9 @@ def main() -> int:
         trusted = load(options.trusted)
         ours = run(options.model, trusted.inputs, options.precision)
         if ours.model != trusted.model:
-            raise ValueError(f"{options.trusted} is a run of another model, or of another OpenVINO. Copy both files again.")
+            raise ValueError(
+                f"{options.trusted} is a run of another model, or of another OpenVINO. Copy both files again."
+            )
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2

@@ -128,8 +128,9 @@ class ClickModel:
         """The probability of a click for each row, float32 [batch].
 
         user_ids, item_ids, category_ids: [batch]. histories, history_categories: one sequence of ids a row, oldest
-        first, of any length; only the latest items count when it is longer than the IR. Raises a ValueError that names
-        the first row with an unknown id, an empty history, unequal lengths or NaN.
+        first, of any length; only the latest items count when it is longer than the IR. Do not pad histories: 0 is an
+        item like any other here. Raises a ValueError that names the first row with an unknown id, an empty history,
+        unequal lengths or NaN.
         """
         return self.explain(user_ids, item_ids, category_ids, histories, history_categories)[0]
 

@@ -48,7 +48,8 @@ def test_node_throws_whatever_the_callback_has_thrown(thrown, built, recitation)
         tools.unavailable(sentence)
     script = f"""
         const llm = require("./llm.node"), model = llm.open({json.dumps(str(recitation))}), thrown = {thrown};
-        try {{ llm.generate(model, "x", 8, () => {{ throw thrown; }}); }} catch (error) {{ console.log(error === thrown); }}
+        const fail = () => {{ throw thrown; }};
+        try {{ llm.generate(model, "x", 8, fail); }} catch (error) {{ console.log(error === thrown); }}
         try {{ llm.generate(model, "x", 8, 1); }} catch (error) {{ console.log(error.message); }}
         console.log(llm.generate(model, "x", 8, () => {{}}).ids.length);
     """

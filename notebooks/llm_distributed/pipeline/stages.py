@@ -44,7 +44,7 @@ class Stages(Ranks):
     def run(self, prompts: Sequence[Sequence[int]], count: int) -> Run:
         """Greedy decoding of `count` tokens after each prompt; all prompts are in flight at once.
 
-        Raises RankFailed when a stage is gone or stuck, ValueError for an empty prompt, no prompt or no token to generate.
+        Raises RankFailed when a stage is gone or stuck, ValueError for an empty prompt, and where nothing is asked for.
         """
         prompts = [[int(token) for token in ids] for ids in prompts]
         if not prompts or count < 1:
