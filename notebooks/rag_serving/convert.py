@@ -176,17 +176,13 @@ def token_weights(checkpoint: Path) -> np.ndarray:
     return weights.astype(np.float32)
 
 
-def cross_encoder(**config: float) -> PreTrainedModel:
-    """The embedding model with a new output for one score, in FP32: what a cross-encoder begins with.
-
-    config: values of transformers' `BertConfig` that are other than the checkpoint's.
-    """
+def cross_encoder() -> PreTrainedModel:
+    """The embedding model with a new output for one score, in FP32: what a cross-encoder begins with."""
     import torch
     from transformers import AutoModelForSequenceClassification
 
-    return AutoModelForSequenceClassification.from_pretrained(
-        checkpoint_folder(), num_labels=1, dtype=torch.float32, **config
-    )
+    checkpoint = checkpoint_folder()
+    return AutoModelForSequenceClassification.from_pretrained(checkpoint, num_labels=1, dtype=torch.float32)
 
 
 def write_cross_encoder(checkpoint: Path, adapter: Path, folder: Path) -> None:
