@@ -1,6 +1,7 @@
 """What would break on Windows or macOS and can be seen from Linux: encodings, names, line ends, POSIX-only calls."""
 
 import ast
+import functools
 import re
 import subprocess
 from collections.abc import Iterator
@@ -60,7 +61,10 @@ def sources() -> Iterator[tuple[str, str]]:
             yield name, "\n".join("" if line.startswith(("%", "!")) else line for line in lines)
 
 
-TREES = {name: ast.parse(source) for name, source in sources()}
+@functools.cache
+def trees() -> dict[str, ast.Module]:
+    """The syntax tree of each of `sources`."""
+    return {name: ast.parse(source) for name, source in sources()}
 
 
 def calls(tree: ast.Module) -> Iterator[tuple[ast.Call, str, str]]:
@@ -113,7 +117,7 @@ def test_every_text_has_an_encoding():
     """Windows before Python 3.15 reads text in the code page of the user."""
     found = [
         f"{name}: {ast.unparse(node)[:70]}"
-        for name, tree in TREES.items()
+        for name, tree in trees().items()
         for node, *called in calls(tree)
         if takes_the_systems_encoding(node, *called)
     ]
@@ -123,7 +127,7 @@ def test_every_text_has_an_encoding():
 def test_modules_of_posix_are_imported_where_they_are_used():
     """An import at the top of a module would make the module useless on Windows."""
     found = set()
-    for name, tree in TREES.items():
+    for name, tree in trees().items():
         for node in tree.body:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 modules = {alias.name for alias in node.names} | {getattr(node, "module", "")}
@@ -149,14 +153,14 @@ def test_names_that_a_system_lacks_are_used_where_it_was_asked_for():
     assert unguarded(ast.parse("def f():\n    os.fork()")) == {("f", "os.fork")}
     assert unguarded(ast.parse("user = os.getuid()")) == {("", "os.getuid")}
     assert not unguarded(ast.parse("def f():\n    if os.name == 'posix':\n        os.fork()"))
-    found = {(name, *use) for name, tree in TREES.items() for use in unguarded(tree)}
+    found = {(name, *use) for name, tree in trees().items() for use in unguarded(tree)}
     assert {use for use in found if use[:2] not in GUARDED_ELSEWHERE} == set()
 
 
 def test_processes_start_by_spawning():
     """Windows and macOS start processes so; a fork copies the threads' locks of PyTorch and OpenVINO."""
     found = set()
-    for name, tree in TREES.items():
+    for name, tree in trees().items():
         if name.startswith("tests/"):
             continue
         for node, called, _ in calls(tree):
@@ -173,7 +177,7 @@ def test_processes_start_by_spawning():
 def test_no_folder_of_one_system_is_named():
     """Absolute paths of POSIX in code, but for what Linux itself offers there."""
     found = set()
-    for name, tree in TREES.items():
+    for name, tree in trees().items():
         if name.startswith("tests/"):
             continue
         for node in ast.walk(tree):

@@ -98,16 +98,24 @@ def cached_in_child(
     """The folder that `step(*args, folder)` fills in a child process, unless an earlier run did; see `cached`.
 
     step: an importable function (`preflight.in_child`). The memory that it takes is free again when the child ends.
-    ram_gb: that memory. Raises preflight.NotEnough where memory or disk (half as much) is too small.
+    ram_gb: that memory. Raises preflight.NotEnough where memory or disk (half as much, at least the size of the checkpoint)
+    is too small.
     """
 
     @cached(name, checkpoint=checkpoint, arguments=arguments, versions=versions, code=step)
     def build(folder: Path) -> None:
         print(f"Making {name} ...", file=sys.stderr, flush=True)
-        preflight.check(ram_gb=ram_gb, disk_gb=ram_gb / 2, what=f"Making {name}")
+        disk_gb = max(ram_gb / 2, _size_gb(Path(checkpoint)) if _is_path(checkpoint) else 0)
+        preflight.check(ram_gb=ram_gb, disk_gb=disk_gb, what=f"Making {name}")
         preflight.in_child(step, *args, folder, what=f"Making {name}", ram_gb=ram_gb)
 
     return build()
+
+
+def _size_gb(path: Path) -> float:
+    """The size of a file, or of all files of a folder."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file()) / 1e9
 
 
 def checkpoint_sha256(path: Path) -> str:

@@ -63,13 +63,14 @@ def test_the_source_to_mutate_occurs_once(group, name):
     assert source.count(one["old"]) == 1 and one["new"] != one["old"]
 
 
-def test_the_named_tests_are_there():
+def test_the_named_tests_are_there(request):
     """With its parameters in brackets, where it has any: pytest would run them all, and none by that name."""
-    named = {one["test"] for one in MUTATIONS.values()}
-    command = [sys.executable, "-m", "pytest", *runner.OPTIONS, "--collect-only", *sorted(named)]
-    done = subprocess.run(command, cwd=ROOT, env=without_pytest(), capture_output=True, text=True, encoding="utf-8")
-    missing = sorted(named - set(done.stdout.splitlines()))
-    assert not missing, done.stderr
+    missing = {one["test"] for one in MUTATIONS.values()} - {item.nodeid for item in request.session.items}
+    if missing:  # this run has collected some of the tests only
+        command = [sys.executable, "-m", "pytest", *runner.OPTIONS, "--collect-only", *sorted(missing)]
+        done = subprocess.run(command, cwd=ROOT, env=without_pytest(), capture_output=True, text=True, encoding="utf-8")
+        missing -= set(done.stdout.splitlines())
+        assert not missing, done.stderr
 
 
 @pytest.mark.mutation
