@@ -98,7 +98,7 @@ def cached_in_child(
     """The folder that `step(*args, folder)` fills in a child process, unless an earlier run did; see `cached`.
 
     step: an importable function (`preflight.in_child`). The memory that it takes is free again when the child ends.
-    ram_gb: that memory. Raises preflight.NotEnough where memory or disk (half as much, at least the size of the checkpoint)
+    ram_gb: that memory. Raises preflight.NotEnough where memory or disk (half as much, or the checkpoint's size)
     is too small.
     """
 

@@ -122,7 +122,7 @@ def test_nobody_speaks_so_slowly_or_so_fast(phones, told):
         (tone(10.1), RATE, "The recording is too long: more than 10.0 s. Give 3 to 10 seconds of one voice."),
         (tone(4, loud=0.0005), RATE, "The recording is silent. Record it again, nearer to the microphone."),
         (np.full(4 * RATE, np.inf), RATE, "The recording holds values that are no numbers. Export it again."),
-        (tone(4), 4000, "The recording has 4000 samples a second. Give one with 8000 or more."),
+        (tone(4), 4000, "The recording has 4000 samples a second. Give one with 8,000 to 384,000."),
         (tone(4) > 0, RATE, "The recording holds bool, no samples. Give floats in -1..1 or integers."),
     ],
 )

@@ -75,7 +75,7 @@ def read(source: Sound) -> Recording:
     else:
         name, (samples, rate) = "The recording", _pair(source)
     if rate not in RATES_HZ:
-        raise ValueError(f"{name} has {rate} samples a second. Give one with 8000 or more.")
+        raise ValueError(f"{name} has {rate} samples a second. Give one with 8,000 to 384,000.")
     samples = _floats(samples, name)
     seconds = len(samples) / rate
     if not MIN_RECORDING_S <= seconds <= MAX_RECORDING_S:

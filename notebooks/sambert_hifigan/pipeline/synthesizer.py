@@ -119,7 +119,7 @@ class Synthesizer:
             raise ValueError(
                 f"The speed is {speed!r}. Choose one from {MIN_SPEED} to {MAX_SPEED}; 1 is the voice's own."
             )
-        if not isinstance(seed, int) or seed < 0:
+        if not isinstance(seed, int | np.integer) or seed < 0:
             raise ValueError(f"The seed is {seed!r}. Choose a whole number from 0.")
         voice = self.resolve_speaker(speaker)
         sentences = self.frontend.sentences(text)

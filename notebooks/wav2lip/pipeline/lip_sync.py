@@ -419,10 +419,7 @@ def _check_length(length: int) -> None:
 
 
 def melspectrogram(samples: np.ndarray) -> np.ndarray:
-    """Wav2Lip's mel spectrogram [80, 1 + n // 200], float32 in -4..4, of 16 kHz mono samples [n].
-
-    Raises ValueError where there is too little sound for one picture.
-    """
+    """Wav2Lip's mel spectrogram [80, 1 + n // 200], float32 in -4..4, of 16 kHz mono samples [n]."""
     return np.concatenate([*mel_blocks([samples]), np.empty((BANDS, 0), np.float32)], 1)
 
 
@@ -432,6 +429,8 @@ def mel_blocks(blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
     previous = 0.0  # the last sample of the block before
     started = False
     for block in blocks:
+        if not len(block):
+            continue
         block = block.astype(np.float64)  # in float32 all blocks but the first would be off by 1e-5
         signal = np.concatenate([signal, block - 0.97 * np.concatenate([[previous], block[:-1]])])  # pre-emphasis
         previous = block[-1]
