@@ -139,7 +139,7 @@ def test_windows_are_those_of_the_authors_then_the_last_one(fps, length):
 def test_the_spectrogram_in_blocks_is_that_of_the_whole(size):
     samples = tone(0.5)[0]
     blocks = [samples[i : i + size] for i in range(0, len(samples), size)]
-    mel = np.concatenate(list(pipeline.mel_blocks(blocks)), 1)
+    mel = np.concatenate(list(pipeline.mel_blocks([samples[:0], *blocks, samples[:0]])), 1)  # empty ones change nothing
     assert np.abs(mel - melspectrogram(samples)).max() < 1e-6 and np.ptp(mel) > 4
 
 
