@@ -117,10 +117,10 @@ class Usage:
         return 1 - self.length / self.computed_length if self.computed_length else 0.0
 
     def __str__(self) -> str:
-        buckets = ", ".join(f"{count} of {bucket}" for bucket, count in sorted(self.by_bucket.items()))
+        buckets = ", ".join(f"{count} padded to {bucket}" for bucket, count in sorted(self.by_bucket.items()))
         return (
-            f"{self.requests} requests, {self.hits} hits; {self.compiled} models compiled in {self.compile_s:.2f} s, "
-            f"{self.evicted} evicted; {100 * self.padding:.0f} % padding; requests by bucket: {buckets or 'none'}"
+            f"{self.requests} requests, {self.hits} hits; {self.compiled} model{'' if self.compiled == 1 else 's'} compiled in {self.compile_s:.2f} s, "
+            f"{self.evicted} evicted; {100 * self.padding:.0f} % padding; {buckets or 'no request'}"
         )
 
 

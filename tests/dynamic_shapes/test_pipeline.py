@@ -74,7 +74,7 @@ def test_results_are_those_of_the_model_alone(model, static):
     assert usage.compiled == (3 if static else 1)
     assert (usage.length, usage.computed_length) == (50, 80)
     assert usage.padding == pytest.approx(30 / 80)
-    assert "2 of 8, 2 of 32" in str(usage)
+    assert "2 padded to 8, 2 padded to 32" in str(usage)
 
 
 def test_a_result_that_is_no_multiple_of_the_length_is_refused():
