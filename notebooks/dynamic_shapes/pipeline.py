@@ -118,8 +118,9 @@ class Usage:
 
     def __str__(self) -> str:
         buckets = ", ".join(f"{count} padded to {bucket}" for bucket, count in sorted(self.by_bucket.items()))
+        models = "1 model" if self.compiled == 1 else f"{self.compiled} models"
         return (
-            f"{self.requests} requests, {self.hits} hits; {self.compiled} model{'' if self.compiled == 1 else 's'} compiled in {self.compile_s:.2f} s, "
+            f"{self.requests} requests, {self.hits} hits; {models} compiled in {self.compile_s:.2f} s, "
             f"{self.evicted} evicted; {100 * self.padding:.0f} % padding; {buckets or 'no request'}"
         )
 
