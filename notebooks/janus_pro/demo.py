@@ -21,6 +21,7 @@ MAX_CHARACTERS = 2000  # of a question or a prompt
 MAX_ANSWER_TOKENS = 256
 MIN_SHOWN_PX = 288  # width and height of a drawing on the page, at least
 DRAWINGS = 4  # side by side
+SHOWN_STATES = 6  # of a drawing, at most about so many: each takes as long as many tokens
 EXAMPLE = "Draw a red circle and a blue star."  # drawn when the page opens
 FRAME_STYLE = ".drawing img, .asked img {border: 1px solid #969696}"
 LARGE_STYLE = ".asked .image-frame img {height: 100%; width: auto; object-fit: contain}"  # small pictures are enlarged
@@ -149,20 +150,21 @@ def answering(janus: Janus, path: str | None, text: str) -> Iterator[tuple[str, 
 def drawing(
     janus: Janus, text: str, seed: int, guidance: float
 ) -> Iterator[tuple[list[Image.Image], Image.Image, str]]:
-    """(DRAWINGS drawings so far, their tokens as colours, speed), row by row as the tokens come.
+    """(DRAWINGS drawings so far, their tokens as colours, speed), after some rows of tokens each time.
 
     The model stops when the visitor leaves. Raises ValueError as `Janus.draw`, and for a sentence too long.
     """
     _check_length(text, "sentence")
     if seed is None:
         raise ValueError("The seed is empty. Give a whole number from 0 on.")
-    rows: list[tuple[list[Image.Image], Image.Image]] = []
+    states: list[tuple[int, list[Image.Image], Image.Image]] = []  # rows, drawings, tokens
 
     def on_tokens(tokens: np.ndarray, left: threading.Event) -> None:
         if left.is_set():
             raise _VisitorLeft
-        if tokens.shape[1] % janus.rows == 0:
-            rows.append(_shown(janus, tokens))  # in this thread: any other would wait for the whole drawing
+        row, rest = divmod(tokens.shape[1], janus.rows)
+        if not rest and (row == janus.rows or row % max(1, janus.rows // SHOWN_STATES) == 0):
+            states.append((row, *_shown(janus, tokens)))  # in this thread: any other would wait for the whole drawing
 
     def work(left: threading.Event) -> None:
         try:
@@ -170,11 +172,12 @@ def drawing(
         except _VisitorLeft:
             pass
 
-    with closing(run_in_background(work, lambda: len(rows))) as updates:
+    with closing(run_in_background(work, lambda: len(states))) as updates:
         for _ in updates:
-            if len(rows) < janus.rows:  # Gradio would write the whole drawing again while the browser reads it
-                yield *rows[-1], f"row {len(rows)} of {janus.rows}"
-    yield *rows[-1], about(janus.timings)
+            row, *shown = states[-1]
+            if row < janus.rows:  # Gradio would write the whole drawing again while the browser reads it
+                yield *shown, f"row {row} of {janus.rows}"
+    yield *states[-1][1:], about(janus.timings)
 
 
 class _VisitorLeft(Exception):
