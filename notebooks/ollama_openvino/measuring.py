@@ -242,7 +242,7 @@ def _speed(ours: dict, model: str, rounds: int, requests: int, answer: int, most
 def main() -> None:
     with bench.exclusive() as load:
         table = everything()
-    notes = {"left out": "llama.cpp: no wheel of its server for this machine"}
+    notes = {"left out": "llama.cpp: the notebook deepseek_serving compares with it"}
     report.save_bench("ollama_openvino", table, notes | load)
     report.save_examination("ollama_openvino", "tiny", examine())
 
