@@ -14,7 +14,6 @@ OLDER = {  # made before training wrote its stages into files
     "gpt_sovits/tiny/hubert/model.safetensors",
     "gpt_sovits/tiny/t2s/model.safetensors",
     "llm_methods/tiny/draft.safetensors",
-    "rag_serving/tiny/ranking.safetensors",
 }
 
 
