@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from notebooks.llm_from_opset.convert import add_tokenizer
-from notebooks.llm_from_opset.pipeline import PRECISIONS, convert
+from notebooks.llm_from_opset.pipeline import PRECISIONS, Checkpoint, convert
 from utils import command
 
 
@@ -23,8 +23,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def write(options: argparse.Namespace) -> None:
+    Checkpoint(options.checkpoint)  # what is no checkpoint, or has a tokenizer that nobody can read, fails at once
     options.folder.mkdir(parents=True, exist_ok=True)
-    add_tokenizer(options.checkpoint, options.folder, options.remote_code)  # first: what it cannot read fails at once
+    add_tokenizer(options.checkpoint, options.folder, options.remote_code)
     convert(options.checkpoint, options.folder, options.precision, options.group_size)
     print(f"Written to {options.folder}.")
 

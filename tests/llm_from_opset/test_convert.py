@@ -88,3 +88,4 @@ def test_the_command_writes_a_folder(tmp_path, capsys):
     assert ov.Core().read_model(tmp_path / "out" / MODEL_XML).get_sinks()
     assert command.main([str(tmp_path), str(tmp_path / "other")]) == 1
     assert "needs config.json and *.safetensors" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()

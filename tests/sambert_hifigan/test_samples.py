@@ -17,8 +17,9 @@ def test_punctuation_does_not_count_but_homophones_do():
         samples.check(SOUND, "你好，世界！", lambda sound: "你号世界")
 
 
-def test_the_committed_sound_says_its_sentences():
-    recognise = Recogniser(prepare_recogniser())
+@pytest.mark.parametrize("arithmetic", ["int8", "float32"])
+def test_the_committed_sound_says_its_sentences(arithmetic):
+    recognise = Recogniser(prepare_recogniser(), arithmetic=arithmetic)
     speech = sound.read(samples.NOTEBOOK / "result.mp3", 16_000)
     said = "".join(text for text, _ in samples.SHOWCASE)
     assert characters(recognise(speech)) == characters(said)

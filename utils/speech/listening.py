@@ -95,14 +95,16 @@ def prepare_encoder() -> Path:
 class Recogniser:
     """Whisper base (Radford et al., "Robust Speech Recognition via Large-Scale Weak Supervision", 2022) on the CPU.
 
-    folder: of `prepare_recogniser`. language: of the speech, as Whisper abbreviates it. CTranslate2 runs the model in
-    INT8 with beam search and without sampling, so that a sound always gives the same text.
+    folder: of `prepare_recogniser`. language: of the speech, as Whisper abbreviates it. CTranslate2 runs the model with
+    beam search and without sampling, so that a sound always gives the same text on one kind of processor.
+    arithmetic: "int8", or "float32", which takes longer. Processors round INT8 in different ways: on others, a word at
+    the limit of what is understood can be another one.
     """
 
-    def __init__(self, folder: str | Path, language: str = "zh") -> None:
+    def __init__(self, folder: str | Path, language: str = "zh", arithmetic: str = "int8") -> None:
         from faster_whisper import WhisperModel
 
-        self._model = WhisperModel(str(folder), device="cpu", compute_type="int8", local_files_only=True)
+        self._model = WhisperModel(str(folder), device="cpu", compute_type=arithmetic, local_files_only=True)
         self._options = {
             "language": language,
             "initial_prompt": PROMPTS.get(language),
