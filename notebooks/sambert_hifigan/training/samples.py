@@ -1,7 +1,7 @@
 """Writes the files that the notebook shows and plays: `python -m notebooks.sambert_hifigan.training.samples`.
 
 samples/recording.mp3 is a voice of the teacher that training has not seen. result.png and result.mp3 are made by tiny.
-A speech recogniser transcribes result.mp3 first, in INT8 and in FP32: nothing is written unless all characters are right.
+A speech recogniser transcribes result.mp3 first, in INT8 and FP32: nothing is written unless all characters are right.
 """
 
 from __future__ import annotations
