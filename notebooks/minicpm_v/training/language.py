@@ -1,4 +1,4 @@
-"""Stages "judging", "small" and "large": the language model learns to answer questions."""
+"""Stages "judging", "small", "large" and "mixed": the language model learns to answer questions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from utils.training.vision_language import FP32_ATTENTION
 
 JUDGEMENTS = 48  # in a batch of stage "judging"
 SMALL_CONVERSATIONS, LARGE_CONVERSATIONS = 16, 12  # in a batch of pictures that stay whole, or are sliced
-SMALL_INTERVAL = 4  # in stage "large", every fourth batch is a small one
+SMALL_INTERVALS = {"small": 1, "large": 4, "mixed": 3}  # a stage's batches from one with small pictures to the next
 HARD_WEIGHT = 3.0  # of letters, yes and no among the tokens of answers: they take longest to learn
 
 
@@ -45,7 +45,7 @@ def train_judging(model: MiniCPMV, batches: Batches) -> None:
 
 
 def train_answers(model: MiniCPMV, batches: Batches, stage: str) -> None:
-    """Train resampler and language model to answer, in stage "large" mostly about sliced pictures."""
+    """Train resampler and language model to answer, in stages "large" and "mixed" mostly about sliced pictures."""
     model.vpm.requires_grad_(False)
     model.llm.set_attn_implementation(FP32_ATTENTION)
     model.llm.model.compile(dynamic=True)
@@ -57,7 +57,7 @@ def train_answers(model: MiniCPMV, batches: Batches, stage: str) -> None:
 
     def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
         # Draw a batch
-        large = stage == "large" and step % SMALL_INTERVAL > 0
+        large = step % SMALL_INTERVALS[stage] > 0
         batch = batches.questions(LARGE_CONVERSATIONS if large else SMALL_CONVERSATIONS, rng, large)
 
         # Forward

@@ -22,6 +22,7 @@ STAGES = {  # options of `optimise`, by the names of the stages
     "naming": {"steps": 300, "rate": 1e-3, "seed": 6},
     "small": {"steps": 1300, "rate": 1.5e-3, "seed": 2},
     "large": {"steps": 2000, "rate": 1.2e-3, "seed": 3},
+    "mixed": {"steps": 700, "rate": 5e-4, "seed": 7},
 }
 
 PATCH_PX = 14
