@@ -38,7 +38,7 @@ QWEN_VOCABULARY = 151_936  # tokens
 # Values of MODEL. checkpoint: in checkpoints.toml. group_size: of its INT4 weights. ram_gb: memory for its export.
 MODELS = {
     "tiny": {"checkpoint": "smollm2", "group_size": 64, "ram_gb": 3},
-    "released": {"checkpoint": "qwen2_5_1_5b", "group_size": 128, "ram_gb": 9},
+    "released": {"checkpoint": "qwen2_5_1_5b", "group_size": 128, "ram_gb": 12},
     "released-gptq": {"checkpoint": "qwen1_5_7b_gptq", "group_size": 128, "ram_gb": 36},
 }
 
