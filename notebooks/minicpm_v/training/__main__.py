@@ -1,13 +1,13 @@
 """Trains the tiny checkpoint: `python -m notebooks.minicpm_v.training`.
 
-Seven stages, whose states are kept in models/minicpm_v-training: a run that was stopped resumes there.
+Eight stages, whose states are kept in models/minicpm_v-training: a run that was stopped resumes there.
   seeing   vision tower and resampler learn shape, colour and letter at four points of every patch
   reading  both continue with slices that show letters
   judging  the language model learns, from text alone, what follows from the places of two things
   naming   the resampler learns to output the language model's own embeddings of names
   small    resampler and language model learn to describe pictures that stay whole and to answer questions about them
   large    both learn the same of sliced pictures, with words that only the slices show, among small ones
-  mixed    both go on at a lower learning rate, with more small pictures, whose things it counted worse after stage "large"
+  mixed, balanced    both go on at a lower learning rate, with more small pictures; each ends with a mean of weights
 Scenes come from data.py, questions from utils.drawn_world.questions; both are drawn during training. It is seeded.
 It writes FP16 safetensors, configuration and tokenizer to tiny/, and prints the accuracy of held-out questions.
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from notebooks.minicpm_v.network import save_tiny
 from notebooks.minicpm_v.training.batches import Batches
-from notebooks.minicpm_v.training.language import held_out_accuracy, train_answers, train_judging
+from notebooks.minicpm_v.training.language import held_out_accuracy, refine, train_answers, train_judging
 from notebooks.minicpm_v.training.settings import TINY, make_tokenizer, untrained
 from notebooks.minicpm_v.training.vision import VisionReadout, train_vision
 from utils.drawn_world.questions import KINDS
@@ -38,7 +38,8 @@ def main() -> None:
     # All parts together
     train_answers(model, batches, "small")
     train_answers(model, batches, "large")
-    train_answers(model, batches, "mixed")
+    refine(model, batches, "mixed")
+    refine(model, batches, "balanced")
 
     # Save the checkpoint, and measure it
     save_tiny(TINY, model)

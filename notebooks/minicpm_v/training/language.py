@@ -1,4 +1,4 @@
-"""Stages "judging", "small", "large" and "mixed": the language model learns to answer questions."""
+"""The language model learns to answer questions: all stages of the training but "seeing", "reading" and "naming"."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from utils.training.vision_language import FP32_ATTENTION
 
 JUDGEMENTS = 48  # in a batch of stage "judging"
 SMALL_CONVERSATIONS, LARGE_CONVERSATIONS = 16, 12  # in a batch of pictures that stay whole, or are sliced
-SMALL_INTERVALS = {"small": 1, "large": 4, "mixed": 3}  # a stage's batches from one with small pictures to the next
+SMALL_INTERVALS = {"small": 1, "large": 4, "mixed": 3, "balanced": 2}  # each such batch of a stage has small pictures
 HARD_WEIGHT = 3.0  # of letters, yes and no among the tokens of answers: they take longest to learn
 
 
@@ -45,7 +45,7 @@ def train_judging(model: MiniCPMV, batches: Batches) -> None:
 
 
 def train_answers(model: MiniCPMV, batches: Batches, stage: str) -> None:
-    """Train resampler and language model to answer, in stages "large" and "mixed" mostly about sliced pictures."""
+    """Train resampler and language model to answer, but for stage "small" mostly or half about sliced pictures."""
     model.vpm.requires_grad_(False)
     model.llm.set_attn_implementation(FP32_ATTENTION)
     model.llm.model.compile(dynamic=True)
@@ -75,6 +75,14 @@ def train_answers(model: MiniCPMV, batches: Batches, stage: str) -> None:
 
     hidden = matrices(model.llm.model.layers, model.resampler.kv_proj, model.resampler.attn)
     optimise(settings.WORK / f"{stage}.pt", model, loss, **settings.STAGES[stage], muon=hidden)
+
+
+def refine(model: MiniCPMV, batches: Batches, stage: str) -> None:
+    """Train as `train_answers` does, and take the mean of the weights before and after (Wortsman et al., "Model soups",
+    2022): it knows more large words and counts better, and forgets fewer small words."""
+    earlier = {key: values.clone() for key, values in model.state_dict().items()}
+    train_answers(model, batches, stage)
+    model.load_state_dict({key: earlier[key].lerp(values, 0.5) for key, values in model.state_dict().items()})
 
 
 def answer_logits(model: MiniCPMV, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:

@@ -23,6 +23,7 @@ STAGES = {  # options of `optimise`, by the names of the stages
     "small": {"steps": 1300, "rate": 1.5e-3, "seed": 2},
     "large": {"steps": 2000, "rate": 1.2e-3, "seed": 3},
     "mixed": {"steps": 700, "rate": 5e-4, "seed": 7},
+    "balanced": {"steps": 600, "rate": 5e-4, "seed": 8},
 }
 
 PATCH_PX = 14
