@@ -158,3 +158,17 @@ def test_judging_teaches_the_language_model_alone(batches, tmp_path, monkeypatch
     language.train_judging(model, batches)
     changed = {key for key, x in model.state_dict().items() if not torch.equal(x, before[key])}
     assert {key.partition(".")[0] for key in changed} == {"llm"}
+
+
+def test_a_refined_network_is_the_mean_of_before_and_after(batches, monkeypatch):
+    def shift(model, batches, stage):
+        with torch.no_grad():
+            for values in model.parameters():
+                values += 2
+
+    monkeypatch.setattr(language, "train_answers", shift)
+    torch.manual_seed(0)
+    model = MiniCPMV(settings.CONFIG)
+    before = {key: values.clone() for key, values in model.named_parameters()}
+    language.refine(model, batches, "mixed")
+    assert all(torch.allclose(values, before[key] + 1, atol=1e-5) for key, values in model.named_parameters())
