@@ -22,7 +22,9 @@ def stages_of(file: Path) -> list[dict]:
     """The stages in a file's metadata, or in the .json of the same name."""
     with safe_open(file, "numpy") as opened:
         training = (opened.metadata() or {}).get("training")
-    return json.loads(training) if training else json.loads(file.with_suffix(".json").read_text("utf-8"))["training"]
+    if training:
+        return json.loads(training)
+    return json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))["training"]
 
 
 @pytest.mark.parametrize("name", NAMES)
