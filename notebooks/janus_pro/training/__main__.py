@@ -1,6 +1,6 @@
 """Trains the tiny checkpoint: `python -m notebooks.janus_pro.training`.
 
-Seven stages, whose states are kept in models/janus_pro-training: a run that was stopped resumes there.
+Eight stages, whose states are kept in models/janus_pro-training: a run that was stopped resumes there.
   vq          the autoencoder learns to encode pictures as 36 tokens and to decode them
   seeing      vision tower and aligner learn shape and colour at sixteen points of every patch
   judging     the language model learns, from text alone, what follows from the places of two things
@@ -8,6 +8,7 @@ Seven stages, whose states are kept in models/janus_pro-training: a run that was
   both        aligner and language model learn to answer questions, language model and image head to draw
   duplicates  both tasks continue with more questions, some about several things of the same colour and shape
   pairs       they continue with an image head that also learns which colour goes with which shape
+  white       the decoder of pictures learns to leave blank areas white
 Scenes come from data.py, questions from utils.drawn_world.questions; both are drawn during training. It is seeded.
 It writes FP16 safetensors, configuration, processor and tokenizer to tiny/, and prints the shares of correct answers
 and drawings.
@@ -20,7 +21,7 @@ import json
 from notebooks.janus_pro.measuring import quality
 from notebooks.janus_pro.network import save_tiny
 from notebooks.janus_pro.network.reference import Reference
-from notebooks.janus_pro.training.autoencoder import train_autoencoder
+from notebooks.janus_pro.training.autoencoder import train_autoencoder, train_decoder
 from notebooks.janus_pro.training.batches import Batches
 from notebooks.janus_pro.training.image_head import add_products, join_head, split_head
 from notebooks.janus_pro.training.language import train_both_tasks, train_judging
@@ -48,6 +49,9 @@ def main() -> None:
     add_products(model)
     train_both_tasks(model, batches, "pairs")
     join_head(model)
+
+    # The decoder of pictures, on which nothing else depends
+    train_decoder(model)
 
     # Save the checkpoint, and measure it as it will be loaded
     save_tiny(TINY, model)

@@ -1,4 +1,4 @@
-"""Stage "vq": the VQ autoencoder learns to encode pictures as tokens and to decode them."""
+"""Stages "vq" and "white": the VQ autoencoder learns to encode pictures as tokens and to decode them."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from utils.training.vision_language import point_cross_entropy
 BATCH = 8
 EDGE_WEIGHT = 2.0  # additional weight of errors where black meets white
 COLOUR_WEIGHT = 0.2  # of the loss of colours read from the codes
+WHITE_WEIGHT = 5.0  # of white pixels that are too dark
+WHITE_MARGIN = 0.05  # how far above white they should be, before they are clipped to it
 CONTINUOUS_STEPS = 300  # without quantisation
 RESTART_INTERVAL = 50  # steps after which unused codes are restarted
 MAX_COSINE = 0.98  # codes that are more similar become one
@@ -162,3 +164,37 @@ def train_autoencoder(model: JanusForConditionalGeneration) -> None:
         codes = merge_similar_codes(codes, network.taken)
         network.vq.quantize.embedding.weight.copy_(codes)
         model.model.generation_embeddings.weight.copy_(codes * codes.shape[1] ** 0.5)
+
+
+def train_decoder(model: JanusForConditionalGeneration) -> None:
+    """Train the decoder alone, on the tokens that the encoder has learned, to leave blank areas white.
+
+    Its group normalization carries what is elsewhere on the picture into them. Pictures are clipped to white, so the
+    decoder may and should exceed it there.
+    """
+    vq = model.model.vqmodel.eval()
+    network = nn.ModuleList([vq.post_quant_conv, vq.decoder])
+
+    def loss(step: int, rng: np.random.Generator) -> dict[str, Tensor]:
+        # Draw a batch, and encode it
+        true = to_pixels([draw(data.any_drawable_scene(rng)) for _ in range(BATCH)])  # [N, 3, S, S]
+        with torch.no_grad():
+            tokens = vq.encode(true).image_tokens.reshape(BATCH, -1)  # [N, T]
+
+        # Forward
+        with autocast():
+            decoded = vq.decode(tokens).float()  # [N, 3, S, S]
+
+        # Losses, and what is printed
+        white = true == 1
+        reconstruction = reconstruction_loss(decoded.clamp(max=1), true)
+        darkness = F.relu(1 + WHITE_MARGIN - decoded)[white].mean()
+        ghosts = 127.5 * F.relu(1 - decoded)[white]
+        return {
+            "loss": reconstruction + WHITE_WEIGHT * darkness,
+            "reconstruction": reconstruction,
+            "ghosts, of 255": ghosts.mean(),
+        }
+
+    kernels = matrices(vq.decoder.mid, vq.decoder.up)
+    optimise(settings.WORK / "white.pt", network, loss, **settings.STAGES["white"], muon=kernels)

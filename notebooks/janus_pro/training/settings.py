@@ -26,6 +26,7 @@ STAGES = {  # options of `optimise`, by the names of the stages
     "both": {"steps": 1800, "rate": 1.5e-3, "seed": 5},
     "duplicates": {"steps": 700, "rate": 1e-3, "seed": 6},
     "pairs": {"steps": 700, "rate": 1e-3, "seed": 7},
+    "white": {"steps": 500, "rate": 3e-4, "seed": 8},
 }
 CHECKPOINT_SETTINGS = {  # by the names of their files
     "processor_config.json": {"system_prompt": "", "answer_separator": ":"},
