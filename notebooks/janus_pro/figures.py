@@ -1,4 +1,4 @@
-"""Figures of the notebook: the network, a picture with its tokens, pictures with words, colours on blank areas."""
+"""Figures of the notebook: the network, a picture with its tokens, pictures with words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ MISSING_GREY = 235  # of tokens that are not drawn yet
 LINE_CHARACTERS = 30  # of a line above or below a picture, at most
 HUE_STEP = 0.618034  # golden ratio: the hues of neighbouring numbers differ much
 FRAME_GREY = 150
-CONTRAST = 8  # of blank areas: how many times the distance from white is enlarged
 
 
 def network_figure() -> Figure:
@@ -97,23 +96,6 @@ def pictures_with_words(pictures: Iterable[tuple[str, ...]], columns: int = 4) -
         axes.set_title(_wrapped(words), fontsize=10, color=INK)
         if caption:
             axes.set_xlabel(_wrapped(caption[0]), fontsize=11, color=INK, fontweight="bold")
-    return figure
-
-
-def background_figure(decoded: Mapping[str, np.ndarray], number: int = 0) -> Figure:
-    """Decodings [n, S, S, 3] of picture `number` (`measuring.background`), with CONTRAST times the distance from white.
-
-    The first panel has the colours as they are.
-    """
-    first = next(iter(decoded.values()))[number]
-    panels = [("as you see it", first)]
-    for name, pixels in decoded.items():
-        own = pixels[min(number, len(pixels) - 1)]
-        panels.append((f"{name}\n(contrast x {CONTRAST})", 255 - CONTRAST * np.abs(255 - own)))
-    figure = Figure(figsize=(9.4, 3), layout="constrained")
-    for axes, (title, pixels) in zip(figure.subplots(1, len(panels)), panels, strict=True):
-        _show(axes, Image.fromarray(pixels.clip(0, 255).astype(np.uint8)))
-        axes.set_title(_wrapped(title), fontsize=10, color=INK)
     return figure
 
 

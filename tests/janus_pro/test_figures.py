@@ -58,10 +58,3 @@ def test_the_title_of_the_chart_counts_correct_drawings():
     rows = [row | {"precision": "FP16", "value": 0.75}, row | {"precision": "INT4", "value": 0.5}]
     title = figures.drawings_chart(rows).axes[0].get_title(loc="left")
     assert title == "Correct drawings of 8: 6 at FP16, 4 at INT4"
-
-
-def test_the_distance_from_white_is_enlarged():
-    pixels = np.full((1, 4, 4, 3), 250.0)
-    figure = figures.background_figure({"as it is": pixels})
-    plain, enlarged = (axes.images[0].get_array() for axes in figure.axes)
-    assert (plain == 250).all() and (enlarged == 255 - 5 * figures.CONTRAST).all()

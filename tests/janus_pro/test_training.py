@@ -295,3 +295,13 @@ def test_the_files_are_those_that_the_network_is_loaded_from(model, tokenizer, t
     with pytest.raises(ValueError, match="cannot be saved in FP16, there are values not finite: lm_head.weight"):
         network.save_tiny(tmp_path, model)
     assert (tmp_path / "model.safetensors").read_bytes() == written
+
+
+def test_the_last_stage_trains_the_decoder_of_pictures_alone(model, short, monkeypatch):
+    monkeypatch.setattr(autoencoder, "BATCH", 2)
+    before = copied(model)
+    autoencoder.train_decoder(model)
+    keys = {key for key, x in model.state_dict().items() if not torch.equal(x, before[key])}
+    assert {".".join(key.split(".")[:3]) for key in keys} == {
+        f"model.vqmodel.{part}" for part in ("decoder", "post_quant_conv")
+    }
