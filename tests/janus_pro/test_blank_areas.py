@@ -1,7 +1,6 @@
 """Blank areas of the pictures that `tiny` decodes are white."""
 
 import numpy as np
-import pytest
 from scipy import ndimage
 
 from notebooks.janus_pro import convert
@@ -12,12 +11,8 @@ from utils import weights
 FAR_PX = 24  # from the nearest thing: at its edge a decoder blurs
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Reference:
-    return Reference(weights.resolve(convert.MODELS["tiny"]["checkpoint"]))
-
-
-def test_blank_areas_are_white(tiny):
+def test_blank_areas_are_white():
+    tiny = Reference(weights.resolve(convert.MODELS["tiny"]["checkpoint"]))
     pictures = [picture for picture, _ in held_out_prompts("several", 6)]
     true = np.stack([np.asarray(picture) for picture in pictures])  # [n, S, S, 3]
     square = np.ones((1, 2 * FAR_PX + 1, 2 * FAR_PX + 1))

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from transformers import JanusForConditionalGeneration
 
 from notebooks.janus_pro import data
+from notebooks.janus_pro.network import encode_pictures
 from notebooks.janus_pro.training import settings
 from notebooks.janus_pro.training.batches import at_points, to_pixels
 from notebooks.janus_pro.training.settings import CLASSES, PATCH_PX, POINTS
@@ -179,7 +180,7 @@ def train_decoder(model: JanusForConditionalGeneration) -> None:
         # Draw a batch, and encode it
         true = to_pixels([draw(data.any_drawable_scene(rng)) for _ in range(BATCH)])  # [N, 3, S, S]
         with torch.no_grad():
-            tokens = vq.encode(true).image_tokens.reshape(BATCH, -1)  # [N, T]
+            tokens = encode_pictures(model, true)  # [N, T]
 
         # Forward
         with autocast():
@@ -189,11 +190,10 @@ def train_decoder(model: JanusForConditionalGeneration) -> None:
         white = true == 1
         reconstruction = reconstruction_loss(decoded.clamp(max=1), true)
         darkness = F.relu(1 + WHITE_MARGIN - decoded)[white].mean()
-        ghosts = 127.5 * F.relu(1 - decoded)[white]
         return {
             "loss": reconstruction + WHITE_WEIGHT * darkness,
             "reconstruction": reconstruction,
-            "ghosts, of 255": ghosts.mean(),
+            "white, off by": 127.5 * F.relu(1 - decoded)[white].mean(),  # of 255
         }
 
     kernels = matrices(vq.decoder.mid, vq.decoder.up)

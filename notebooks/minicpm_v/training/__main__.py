@@ -7,7 +7,8 @@ Eight stages, whose states are kept in models/minicpm_v-training: a run that was
   naming   the resampler learns to output the language model's own embeddings of names
   small    resampler and language model learn to describe pictures that stay whole and to answer questions about them
   large    both learn the same of sliced pictures, with words that only the slices show, among small ones
-  mixed, balanced    both go on at a lower learning rate, with more small pictures; each ends with a mean of weights
+  mixed    both go on at a lower learning rate, with more small pictures; the weights become a mean (`refine`)
+  balanced the same once more, with small pictures in every second batch
 Scenes come from data.py, questions from utils.drawn_world.questions; both are drawn during training. It is seeded.
 It writes FP16 safetensors, configuration and tokenizer to tiny/, and prints the accuracy of held-out questions.
 """
